@@ -1,0 +1,306 @@
+/* graph.c - the list of nodes: making, placing, moving, erasing and walking.
+ *
+ * The list is doubly linked and closed by the root. Each listed node has a position that grows along the list, so that
+ * "is a before b" is one comparison. Positions have gaps; when an insertion finds none, the smallest surrounding range
+ * of labels that is sparse enough is spread out evenly (Bender et al., Two Simplified Algorithms for Maintaining Order
+ * in a List, 2002): O(log n) amortised, wherever nodes go in.
+ */
+#include "ir.h"
+
+#define GAP (UINT64_C(1) << 32)       /* between nodes appended one after another */
+#define POS_LIMIT (UINT64_C(1) << 63) /* all positions lie below; GAP * the most nodes there can be */
+
+static int add_record(fe_graph *g, fe_node node, fe_error *err)
+{
+    if (fe_grow(g->allocator, &g->nodes, &g->node_capacity, (size_t)g->node_count + 1, sizeof *g->nodes, err) < 0)
+        return -1;
+    g->nodes[g->node_count++] = node;
+    return 0;
+}
+
+fe_graph *fe_graph_new(const fe_allocator *a, const fe_reserved *reserved)
+{
+    fe_error err;
+    fe_graph *g = fe_resize(a, NULL, sizeof *g);
+
+    if (!g)
+        return NULL;
+    *g = (fe_graph){.allocator = a, .reserved = reserved};
+    fe_arena_init(&g->arena, a);
+    memset(g->edge_free, 0xff, sizeof g->edge_free);
+    fe_node root = {.op = FE_OP_ROOT,
+                    .target = FE_NONE_ID,
+                    .target_prev = FE_NONE_ID,
+                    .target_next = FE_NONE_ID,
+                    .first_user = FE_NONE_ID,
+                    .last_user = FE_NONE_ID,
+                    .type = FE_NONE_ID};
+    if (add_record(g, root, &err) < 0) {
+        fe_graph_free(g);
+        return NULL;
+    }
+    return g;
+}
+
+void fe_graph_free(fe_graph *g)
+{
+    if (!g)
+        return;
+    fe_resize(g->allocator, g->nodes, 0);
+    fe_resize(g->allocator, g->edges, 0);
+    fe_resize(g->allocator, g->targets, 0);
+    fe_resize(g->allocator, g->target_slots, 0);
+    fe_resize(g->allocator, g->object_refs, 0);
+    fe_resize(g->allocator, g->dead_objects, 0);
+    fe_resize(g->allocator, g->spare_objects, 0);
+    fe_resize(g->allocator, g->strings.slots, 0);
+    fe_resize(g->allocator, g->bases, 0);
+    fe_resize(g->allocator, g->scratch, 0);
+    fe_signature_free(g->signature);
+    fe_arena_clear(&g->arena);
+    fe_resize(g->allocator, g, 0);
+}
+
+int fe_graph_reserve(fe_graph *g, size_t nodes, fe_error *err)
+{
+    return fe_grow(g->allocator, &g->nodes, &g->node_capacity, g->node_count + nodes, sizeof *g->nodes, err);
+}
+
+static void join_target(fe_graph *g, uint32_t id)
+{
+    fe_node *n = &g->nodes[id];
+    fe_target *t = &g->targets[n->target];
+
+    n->target_next = FE_NONE_ID;
+    n->target_prev = t->last;
+    if (t->last == FE_NONE_ID)
+        t->first = id;
+    else
+        g->nodes[t->last].target_next = id;
+    t->last = id;
+}
+
+static void leave_target(fe_graph *g, uint32_t id)
+{
+    fe_node *n = &g->nodes[id];
+    fe_target *t = &g->targets[n->target];
+
+    if (n->target_prev == FE_NONE_ID)
+        t->first = n->target_next;
+    else
+        g->nodes[n->target_prev].target_next = n->target_next;
+    if (n->target_next == FE_NONE_ID)
+        t->last = n->target_prev;
+    else
+        g->nodes[n->target_next].target_prev = n->target_prev;
+}
+
+int fe_node_new(fe_graph *g, fe_op op, uint32_t target, fe_string *name, uint32_t type, uint32_t *out, fe_error *err)
+{
+    uint32_t id = g->node_count;
+    fe_node node = {.op = (uint8_t)op,
+                    .target = target,
+                    .prev = id,
+                    .next = id,
+                    .target_prev = FE_NONE_ID,
+                    .target_next = FE_NONE_ID,
+                    .first_user = FE_NONE_ID,
+                    .last_user = FE_NONE_ID,
+                    .type = type,
+                    .name = name};
+
+    if (add_record(g, node, err) < 0)
+        return -1;
+    if (type != FE_NONE_ID)
+        fe_object_ref(g, type);
+    if (name) {
+        name->used = true;
+        if (name->owner == FE_NONE_ID)
+            name->owner = id;
+    }
+    *out = id;
+    return 0;
+}
+
+void fe_node_discard(fe_graph *g, uint32_t id)
+{
+    fe_node *n = &g->nodes[id];
+
+    assert(id + 1 == g->node_count && n->pos == 0 && n->edge_count == 0);
+    if (n->type != FE_NONE_ID)
+        fe_object_unref(g, n->type);
+    if (n->name && n->name->owner == id)
+        n->name->owner = FE_NONE_ID;
+    g->node_count--;
+}
+
+/* The count nodes around pivot whose positions start with the same bits, for the smallest range of labels that they
+ * fill sparsely enough; spread them over that range. Density may be at most (2/3)^bits, so the gaps grow with it. */
+static void spread(fe_graph *g, uint32_t pivot)
+{
+    fe_node *n = g->nodes;
+    uint32_t first = pivot, last = pivot;
+    uint64_t count = 1, low = 0, step = 0;
+    double allowed = 1;
+
+    for (unsigned bits = 1; bits < 64; bits++) {
+        uint64_t range = UINT64_C(1) << bits;
+        allowed *= 4.0 / 3;
+        low = n[pivot].pos & ~(range - 1);
+        for (; n[first].prev != FE_ROOT && n[n[first].prev].pos >= low; count++)
+            first = n[first].prev;
+        for (; n[last].next != FE_ROOT && n[n[last].next].pos - low < range; count++)
+            last = n[last].next;
+        step = range / count;
+        if ((double)count <= allowed && step >= 4)
+            break;
+    }
+    for (uint64_t k = 0, id = first; k < count; k++, id = n[id].next)
+        n[id].pos = low + step * k + step / 2;
+}
+
+/* A position between two neighbours, one of which may be the root. */
+static uint64_t position_between(fe_graph *g, uint32_t prev, uint32_t next)
+{
+    fe_node *n = g->nodes;
+
+    if (next == FE_ROOT && n[prev].pos < POS_LIMIT - GAP)
+        return n[prev].pos + GAP;
+    uint64_t high = next == FE_ROOT ? POS_LIMIT : n[next].pos;
+    if (high - n[prev].pos < 2) {
+        spread(g, prev == FE_ROOT ? next : prev);
+        high = next == FE_ROOT ? POS_LIMIT : n[next].pos;
+    }
+    return n[prev].pos + (high - n[prev].pos) / 2;
+}
+
+void fe_node_place(fe_graph *g, uint32_t id, fe_point at)
+{
+    fe_node *n = g->nodes;
+    bool listed = fe_node_is_listed(g, id);
+
+    if (at.anchor == id)
+        return;
+    if (listed) {
+        n[n[id].prev].next = n[id].next;
+        n[n[id].next].prev = n[id].prev;
+    } else {
+        g->live++;
+        join_target(g, id);
+    }
+    uint32_t prev = at.after ? at.anchor : n[at.anchor].prev;
+    uint32_t next = at.after ? n[at.anchor].next : at.anchor;
+    n[id].pos = position_between(g, prev, next);
+    n[id].prev = prev;
+    n[id].next = next;
+    n[prev].next = id;
+    n[next].prev = id;
+    g->version++;
+}
+
+int fe_node_create(fe_graph *g, const fe_node_parts *parts, uint32_t *out, fe_error *err)
+{
+    fe_new_name name;
+    uint32_t id;
+
+    if (!fe_node_is_listed(g, g->insert.anchor) && g->insert.anchor != FE_ROOT)
+        return fe_fail(err, FE_BAD_STATE, g->insert.anchor, "the insert point is at '%s', which is erased",
+                       g->nodes[g->insert.anchor].name->data);
+    if (fe_name_create(g, parts->name, &name, err) < 0)
+        return -1;
+    if (fe_node_new(g, parts->op, parts->target, NULL, parts->type, &id, err) < 0)
+        return -1;
+    if (fe_node_set_arguments(g, id, parts->args, parts->kwargs, err) < 0) {
+        fe_node_discard(g, id);
+        return -1;
+    }
+    fe_name_take(g, name);
+    fe_node_set_name(g, id, name.name);
+    fe_node_place(g, id, g->insert);
+    *out = id;
+    return 0;
+}
+
+/* Walk a tree; the nodes in it become None. */
+static void forget_nodes(fe_seq *s)
+{
+    for (uint32_t i = 0; s && i < s->len; i++) {
+        if (s->items[i].kind == FE_NODE)
+            s->items[i].kind = FE_NONE;
+        else if (fe_kind_is_seq(s->items[i].kind))
+            forget_nodes(s->items[i].as.seq);
+    }
+}
+
+void fe_node_erase(fe_graph *g, uint32_t id)
+{
+    fe_node *n = &g->nodes[id];
+
+    assert(n->user_count == 0 && fe_node_is_listed(g, id));
+    g->nodes[n->prev].next = n->next;
+    g->nodes[n->next].prev = n->prev;
+    leave_target(g, id);
+    fe_node_drop_operands(g, id);
+    forget_nodes(n->args);
+    forget_nodes(n->kwargs);
+    if (n->name && n->name->owner == id)
+        n->name->owner = FE_NONE_ID;
+    if (g->signature && n->op == FE_OP_PLACEHOLDER)
+        fe_signature_forget_input(g->signature, id);
+    n->flags |= FE_NODE_ERASED;
+    g->live--;
+    g->version++;
+}
+
+void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name)
+{
+    fe_node *n = &g->nodes[id];
+
+    if (n->name && n->name->owner == id)
+        n->name->owner = FE_NONE_ID;
+    n->name = name;
+    name->used = true;
+    if (name->owner == FE_NONE_ID && !(n->flags & FE_NODE_ERASED))
+        name->owner = id;
+    g->version++;
+}
+
+void fe_node_set_type(fe_graph *g, uint32_t id, uint32_t type)
+{
+    uint32_t old = g->nodes[id].type;
+
+    if (type != FE_NONE_ID)
+        fe_object_ref(g, type);
+    if (old != FE_NONE_ID)
+        fe_object_unref(g, old);
+    g->nodes[id].type = type;
+}
+
+void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target)
+{
+    bool listed = fe_node_is_listed(g, id);
+
+    if (listed)
+        leave_target(g, id);
+    g->nodes[id].target = target;
+    g->nodes[id].op = g->targets[target].op;
+    if (listed)
+        join_target(g, id);
+    g->version++;
+}
+
+uint32_t fe_node_next(const fe_graph *g, uint32_t id)
+{
+    do
+        id = g->nodes[id].next;
+    while (g->nodes[id].flags & FE_NODE_ERASED);
+    return id;
+}
+
+uint32_t fe_node_prev(const fe_graph *g, uint32_t id)
+{
+    do
+        id = g->nodes[id].prev;
+    while (g->nodes[id].flags & FE_NODE_ERASED);
+    return id;
+}

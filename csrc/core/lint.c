@@ -1,0 +1,181 @@
+/* lint.c - the invariants of ir.h, checked in one walk along the list.
+ *
+ * A node's operands stand before it exactly when their positions are lower, so no set of seen nodes is needed. Names are
+ * unique exactly when each node is the owner of its name.
+ */
+#include "ir.h"
+
+typedef struct {
+    const fe_graph *g;
+    const fe_lint_options *options;
+    fe_report *faults;
+    fe_error *err;
+    uint32_t output;   /* the first one met, or FE_NONE_ID */
+    uint32_t computes; /* the first node met that is neither an input nor an attribute, or FE_NONE_ID */
+    bool full;         /* enough found */
+    bool failed;
+} linter;
+
+static void fault(linter *l, fe_fault code, uint32_t node, uint32_t other)
+{
+    if (l->full)
+        return;
+    if (fe_report_add(l->faults, (uint8_t)code, node, other, l->err) < 0)
+        l->failed = l->full = true;
+    else if (!l->options->all)
+        l->full = true;
+}
+
+/* Whether the tree names the same nodes as the edges say, told by subtracting. */
+static uint32_t count_in_tree(const fe_seq *s, uint32_t def)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; s && i < s->len; i++) {
+        fe_value v = s->items[i];
+        if (v.kind == FE_NODE)
+            count += v.as.node == def;
+        else if (fe_kind_is_seq(v.kind))
+            count += count_in_tree(v.as.seq, def);
+    }
+    return count;
+}
+
+static bool edge_is_linked(const fe_graph *g, uint32_t e)
+{
+    const fe_edge *edge = &g->edges[e];
+    const fe_node *def = &g->nodes[edge->def];
+
+    return (edge->prev == FE_NONE_ID ? def->first_user : g->edges[edge->prev].next) == e &&
+           (edge->next == FE_NONE_ID ? def->last_user : g->edges[edge->next].prev) == e;
+}
+
+static void check_operand(linter *l, uint32_t id, const fe_node *n, uint32_t e)
+{
+    const fe_node *def = &l->g->nodes[l->g->edges[e].def];
+
+    if (def->pos < n->pos && !(def->flags & (FE_NODE_FOREIGN | FE_NODE_ERASED)))
+        return;
+    fe_fault code = def->flags & FE_NODE_FOREIGN  ? FE_FAULT_FOREIGN_OPERAND
+                    : def->flags & FE_NODE_ERASED ? FE_FAULT_ERASED_OPERAND
+                                                  : FE_FAULT_UNDEFINED_OPERAND;
+    fault(l, code, id, l->g->edges[e].def);
+}
+
+/* Edges against arguments, both ways and with multiplicity. */
+static void check_uses(linter *l, uint32_t id, const fe_node *n)
+{
+    uint64_t named = 0;
+
+    if (n->flags & FE_NODE_STALE)
+        fault(l, FE_FAULT_STALE_USERS, id, id);
+    for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++) {
+        const fe_edge *edge = &l->g->edges[e];
+        named += edge->count;
+        if (edge->user != id || !edge_is_linked(l->g, e))
+            fault(l, FE_FAULT_STALE_USERS, edge->def, id);
+    }
+    if (!n->args && !n->kwargs)
+        return;
+    if (named != (uint64_t)fe_seq_node_count(n->args) + fe_seq_node_count(n->kwargs)) {
+        fault(l, FE_FAULT_STALE_USERS, id, id);
+        return;
+    }
+    for (uint32_t e = n->edge; n->edge_count > 1 && e < n->edge + n->edge_count; e++) {
+        uint32_t def = l->g->edges[e].def;
+        if (count_in_tree(n->args, def) + count_in_tree(n->kwargs, def) != l->g->edges[e].count)
+            fault(l, FE_FAULT_STALE_USERS, def, id);
+    }
+}
+
+static void check_place(linter *l, uint32_t id, const fe_node *n)
+{
+    if (n->pos <= l->g->nodes[n->prev].pos && n->prev != FE_ROOT)
+        fault(l, FE_FAULT_WRONG_ORDER, id, n->prev);
+    if (n->op == FE_OP_PLACEHOLDER) {
+        if (l->computes != FE_NONE_ID)
+            fault(l, FE_FAULT_LATE_PLACEHOLDER, id, l->computes);
+    } else if (n->op == FE_OP_OUTPUT) {
+        if (l->output != FE_NONE_ID)
+            fault(l, FE_FAULT_SECOND_OUTPUT, id, l->output);
+        else if (n->next != FE_ROOT)
+            fault(l, FE_FAULT_OUTPUT_NOT_LAST, id, n->next);
+        l->output = id;
+    } else if (n->op != FE_OP_GET_ATTR && l->computes == FE_NONE_ID) {
+        l->computes = id;
+    }
+}
+
+static void check_node(linter *l, uint32_t id)
+{
+    const fe_node *n = &l->g->nodes[id];
+
+    if (n->op >= FE_OP_ROOT)
+        fault(l, FE_FAULT_UNKNOWN_OP, id, FE_NONE_ID);
+    if (n->flags & FE_NODE_UNLISTED)
+        fault(l, FE_FAULT_UNLISTED, id, FE_NONE_ID);
+    for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++)
+        check_operand(l, id, n, e);
+    if (n->name && n->name->owner != id)
+        fault(l, FE_FAULT_DUPLICATE_NAME, id, n->name->owner);
+    if (!l->options->fx_only) {
+        check_uses(l, id, n);
+        check_place(l, id, n);
+    }
+}
+
+static void check_target(linter *l, uint32_t id)
+{
+    uint32_t flags = l->g->targets[l->g->nodes[id].target].flags;
+
+    if (flags & FE_TARGET_NOT_CALLABLE)
+        fault(l, FE_FAULT_TARGET_TYPE, id, FE_NONE_ID);
+    if (flags & FE_TARGET_MISSING)
+        fault(l, FE_FAULT_TARGET_MISSING, id, FE_NONE_ID);
+    if (flags & FE_TARGET_NOT_MODULE)
+        fault(l, FE_FAULT_TARGET_NOT_MODULE, id, FE_NONE_ID);
+}
+
+static bool any_bad_target(const fe_graph *g)
+{
+    uint32_t flags = 0;
+
+    for (uint32_t i = 0; i < g->target_count; i++)
+        flags |= g->targets[i].flags;
+    return flags & (FE_TARGET_NOT_CALLABLE | FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
+}
+
+int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_error *err)
+{
+    linter l = {.g = g, .options = o, .faults = faults, .err = err, .output = FE_NONE_ID, .computes = FE_NONE_ID};
+
+    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
+        check_node(&l, id);
+    if (any_bad_target(g)) {
+        for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
+            check_target(&l, id);
+    }
+    return l.failed ? -1 : 0;
+}
+
+const char *fe_fault_text(fe_fault fault)
+{
+    static const char *const texts[] = {
+#define X(id, text) text,
+        FE_FAULTS(X)
+#undef X
+    };
+
+    return texts[fault];
+}
+
+const char *fe_fault_name(fe_fault fault)
+{
+    static const char *const names[] = {
+#define X(id, text) #id,
+        FE_FAULTS(X)
+#undef X
+    };
+
+    return names[fault];
+}

@@ -1,0 +1,55 @@
+/* signature.c - what the inputs and outputs of an exported program stand for, kept in step with edits of its graph. */
+#include "ir.h"
+
+fe_signature *fe_signature_new(const fe_allocator *a)
+{
+    fe_signature *s = fe_resize(a, NULL, sizeof *s);
+
+    if (s)
+        *s = (fe_signature){.allocator = a};
+    return s;
+}
+
+void fe_signature_free(fe_signature *s)
+{
+    if (!s)
+        return;
+    fe_resize(s->allocator, s->inputs, 0);
+    fe_resize(s->allocator, s->outputs, 0);
+    fe_resize(s->allocator, s, 0);
+}
+
+int fe_signature_add_input(fe_signature *s, fe_spec spec, fe_error *err)
+{
+    if (fe_grow(s->allocator, &s->inputs, &s->input_capacity, (size_t)s->input_count + 1, sizeof spec, err) < 0)
+        return -1;
+    s->inputs[s->input_count++] = spec;
+    return 0;
+}
+
+int fe_signature_add_output(fe_signature *s, fe_spec spec, fe_error *err)
+{
+    if (fe_grow(s->allocator, &s->outputs, &s->output_capacity, (size_t)s->output_count + 1, sizeof spec, err) < 0)
+        return -1;
+    s->outputs[s->output_count++] = spec;
+    return 0;
+}
+
+void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new)
+{
+    for (uint32_t i = 0; i < s->output_count; i++) {
+        if (s->outputs[i].node == old)
+            s->outputs[i].node = new;
+    }
+}
+
+void fe_signature_forget_input(fe_signature *s, uint32_t node)
+{
+    for (uint32_t i = 0; i < s->input_count; i++) {
+        if (s->inputs[i].node == node) {
+            memmove(&s->inputs[i], &s->inputs[i + 1], (s->input_count - i - 1) * sizeof *s->inputs);
+            s->input_count--;
+            return;
+        }
+    }
+}

@@ -1,0 +1,197 @@
+/* module.c - the module fastexport._core: its state, types and functions. */
+#include "module.h"
+
+static int add_type(PyObject *m, PyType_Spec *spec, PyTypeObject **out)
+{
+    *out = (PyTypeObject *)PyType_FromModuleAndSpec(m, spec, NULL);
+    return *out ? PyModule_AddType(m, *out) : -1;
+}
+
+static int add_types(PyObject *m, module_state *st)
+{
+    if (add_type(m, &graph_spec, &st->graph_type) < 0 || add_type(m, &node_spec, &st->node_type) < 0 ||
+        add_type(m, &nodes_spec, &st->nodes_type) < 0 || add_type(m, &nodes_iter_spec, &st->nodes_iter_type) < 0 ||
+        add_type(m, &users_spec, &st->users_type) < 0 || add_type(m, &users_iter_spec, &st->users_iter_type) < 0 ||
+        add_type(m, &meta_spec, &st->meta_type) < 0 || add_type(m, &insert_point_spec, &st->insert_point_type) < 0)
+        return -1;
+    return 0;
+}
+
+/* An attribute of a module, imported now and kept. */
+static int import_name(const char *module_name, const char *name, PyObject **out)
+{
+    PyObject *module = PyImport_ImportModule(module_name);
+
+    *out = module ? PyObject_GetAttrString(module, name) : NULL;
+    Py_XDECREF(module);
+    return *out ? 0 : -1;
+}
+
+static int import_names(module_state *st)
+{
+    PyObject *signature = NULL;
+    int result = -1;
+
+    if (import_name("fastexport._errors", "FastExportError", &st->error) < 0 ||
+        import_name("fastexport._facts", "target_facts", &st->facts) < 0 ||
+        import_name("fastexport._facts", "call_facts", &st->call_facts) < 0 ||
+        import_name("fastexport._facts", "registered_effects", &st->registered_effects) < 0 ||
+        import_name("fastexport._naming", "stem", &st->stem) < 0 ||
+        import_name("fastexport._naming", "split_name", &st->split_name) < 0 ||
+        import_name("fastexport._naming", "pretty", &st->pretty) < 0 ||
+        import_name("fastexport._naming", "type_repr", &st->type_repr) < 0 ||
+        import_name("fastexport._node", "resolve", &st->resolve) < 0 ||
+        import_name("fastexport._node", "identity", &st->identity) < 0 ||
+        import_name("fastexport._containers", "immutable_list", &st->list_type) < 0 ||
+        import_name("fastexport._containers", "immutable_dict", &st->dict_type) < 0 ||
+        import_name("operator", "getitem", &st->getitem) < 0 || import_name("inspect", "Signature", &signature) < 0)
+        goto done;
+    st->no_default = PyObject_GetAttrString(signature, "empty");
+    st->empty_dict = PyObject_CallNoArgs(st->dict_type);
+    result = st->no_default && st->empty_dict ? 0 : -1;
+done:
+    Py_XDECREF(signature);
+    return result;
+}
+
+static int make_strings(module_state *st)
+{
+    static const char *const ops[] = {
+#define X(id, text) text,
+        FE_OPS(X)
+#undef X
+    };
+
+    for (int i = 0; i < FE_OP_COUNT; i++) {
+        if (!(st->op_names[i] = PyUnicode_InternFromString(ops[i])))
+            return -1;
+    }
+    st->str_fields = PyUnicode_InternFromString("_fields");
+    st->str_custom_repr = PyUnicode_InternFromString("_custom_fx_repr_fn");
+    st->str_stack_trace = PyUnicode_InternFromString("stack_trace");
+    return st->str_fields && st->str_custom_repr && st->str_stack_trace ? 0 : -1;
+}
+
+/* Names that no node may bear: they would hide a keyword or a builtin in generated code. */
+static int reserve_names(module_state *st)
+{
+    PyObject *function, *names = NULL;
+    int result = -1;
+
+    fe_reserved_init(&st->reserved, &fe_python_allocator);
+    if (import_name("fastexport._naming", "reserved_names", &function) < 0)
+        return -1;
+    names = PyObject_CallNoArgs(function);
+    if (names && PyList_Check(names)) {
+        result = 0;
+        for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(names); i++) {
+            Py_ssize_t len;
+            const char *data = PyUnicode_AsUTF8AndSize(PyList_GET_ITEM(names, i), &len);
+            result = data ? fe_reserved_add(&st->reserved, data, (size_t)len) : -1;
+            if (data && result < 0)
+                PyErr_NoMemory();
+        }
+    }
+    Py_XDECREF(names);
+    Py_DECREF(function);
+    return result;
+}
+
+static int module_exec(PyObject *m)
+{
+    module_state *st = state_of(m);
+
+    return make_strings(st) < 0 || import_names(st) < 0 || reserve_names(st) < 0 || add_types(m, st) < 0 ? -1 : 0;
+}
+
+PyDoc_STRVAR(use_containers_doc,
+             "use_containers(list_type, dict_type, /)\n--\n\n"
+             "From now on, lists and dicts in arguments come out as instances of these subclasses of list and dict: torch.fx's\n"
+             "own once torch is there, so that code which tests for them, or goes through pytree, works on both.");
+
+static PyObject *use_containers(PyObject *m, PyObject *args)
+{
+    module_state *st = state_of(m);
+    PyObject *list, *dict, *empty;
+
+    if (!PyArg_ParseTuple(args, "OO:use_containers", &list, &dict))
+        return NULL;
+    if (!PyType_Check(list) || !PyType_IsSubtype((PyTypeObject *)list, &PyList_Type) || !PyType_Check(dict) ||
+        !PyType_IsSubtype((PyTypeObject *)dict, &PyDict_Type))
+        return PyErr_Format(PyExc_TypeError, "use_containers() takes a subclass of list and one of dict");
+    if (!(empty = PyObject_CallNoArgs(dict)))
+        return NULL;
+    Py_XSETREF(st->list_type, Py_NewRef(list));
+    Py_XSETREF(st->dict_type, Py_NewRef(dict));
+    Py_XSETREF(st->empty_dict, empty);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"use_containers", use_containers, METH_VARARGS, use_containers_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_functions(PyObject *m)
+{
+    return PyModule_AddFunctions(m, fx_functions);
+}
+
+/* Every Python object of the state, for the collector. */
+#define STATE_OBJECTS(X)                                                                                               \
+    X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type)          \
+    X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts)            \
+    X(pretty) X(type_repr) X(split_name) X(stem) X(resolve) X(identity) X(registered_effects) X(effects)               \
+    X(no_default) X(str_fields) X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+
+static int module_traverse(PyObject *m, visitproc visit, void *arg)
+{
+    module_state *st = state_of(m);
+
+#define X(name) Py_VISIT(st->name);
+    STATE_OBJECTS(X)
+#undef X
+    return 0;
+}
+
+static int module_clear(PyObject *m)
+{
+    module_state *st = state_of(m);
+
+#define X(name) Py_CLEAR(st->name);
+    STATE_OBJECTS(X)
+#undef X
+    for (int i = 0; i < FE_OP_COUNT; i++)
+        Py_CLEAR(st->op_names[i]);
+    return 0;
+}
+
+static void module_free(void *m)
+{
+    module_clear((PyObject *)m);
+    if (state_of((PyObject *)m)->reserved.arena.allocator)
+        fe_reserved_clear(&state_of((PyObject *)m)->reserved);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {Py_mod_exec, add_functions},
+    {0, NULL},
+};
+
+struct PyModuleDef fe_module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "fastexport._core",
+    .m_doc = "The C part of fastexport; use it through the package fastexport.",
+    .m_size = sizeof(module_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&fe_module_def);
+}

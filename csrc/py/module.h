@@ -1,0 +1,208 @@
+/* module.h - what the files of the binding share: module state, the object layouts, and the functions between files.
+ *
+ * Two rules keep Python code, which may run at any call or allocation, from pulling the core away under our feet:
+ *   - whoever walks core memory while Python objects are made pins the graph (graph_pin); edits of a pinned graph raise;
+ *   - an edit first converts all its Python arguments, then changes the core without calling Python, then releases what
+ *     the graph no longer refers to (graph_sweep).
+ */
+#ifndef FE_MODULE_H
+#define FE_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "ir.h"
+
+/* Where torch.fx keeps what in its nodes; found and checked by fx_configure (fx_layout.c). */
+typedef struct {
+    PyTypeObject *node_type; /* torch.fx.Node; NULL: the layout is unknown, only the public API may be used */
+    Py_ssize_t erased, prev, next, graph, name, op, target, type, input_nodes, args, kwargs, users, repr_fn, meta;
+    PyCFunction prepend;     /* _NodeBase._prepend */
+    PyObject *illegal_names; /* of torch.fx.graph: name -> what it would hide; borrowed from held */
+    PyObject *symbols;       /* tuple: classes of raw symbols, which create_node warns of; borrowed from held */
+    PyObject *held;          /* tuple: keeps alive what this struct borrows */
+} fx_layout;
+
+typedef struct {
+    PyTypeObject *graph_type, *node_type, *nodes_type, *nodes_iter_type, *users_type, *users_iter_type, *meta_type,
+        *insert_point_type;
+    PyObject *error; /* fastexport.FastExportError */
+    PyObject *list_type, *dict_type; /* of containers in arguments; never to be changed in place */
+    PyObject *empty_dict;            /* an instance of dict_type, shared by all nodes without kwargs */
+    PyObject *op_names[FE_OP_COUNT];
+    PyObject *getitem;  /* operator.getitem */
+    PyObject *facts;    /* Python: (op, target, owning module) -> fe_target_flag bits */
+    PyObject *call_facts; /* Python: (node) -> fe_node_flag bits, for FE_TARGET_PER_NODE targets */
+    PyObject *pretty;   /* Python: target -> text, as torch.fx's Node._pretty_print_target */
+    PyObject *type_repr; /* Python: annotation -> text */
+    PyObject *split_name; /* Python: candidate that is not ASCII -> (base, number or -1, name) */
+    PyObject *stem;     /* Python: callable or string -> candidate name, as torch.fx's Graph._target_to_str */
+    PyObject *registered_effects; /* Python: () -> that set, or None */
+    PyObject *effects;  /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
+    PyObject *resolve;  /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
+    PyObject *no_default; /* inspect.Signature.empty */
+    PyObject *identity;   /* Python: x -> x */
+    PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
+    fe_reserved reserved;
+    fx_layout fx;
+} module_state;
+
+typedef struct NodeObject NodeObject;
+
+typedef struct {
+    PyObject_HEAD
+    fe_graph *core;
+    module_state *state; /* lives as long as the type of this object */
+
+    PyObject **objects;  /* strong, by the core's object index; NULL where the index is free */
+    uint32_t object_capacity;
+    uint32_t *object_slots; /* hash table from identity to index, EMPTY_SLOT where free */
+    uint32_t object_mask, object_used;
+
+    PyObject *meta_index; /* dict: meta key -> number */
+    PyObject *meta_keys;  /* list: the keys by number */
+
+    NodeObject **handles; /* borrowed: the one Node object of an id, or NULL */
+    uint32_t handle_capacity;
+
+    PyObject *owning_module; /* or NULL */
+    PyObject *subgraphs;     /* dict: path of a GraphModule in the owning module -> Graph; or NULL */
+    PyObject *extras;        /* dict: what else a torch.fx graph carries (codegen, tracer ...); or NULL */
+    PyObject *weakrefs;
+    uint32_t pins;
+    bool busy; /* a pass runs on it without the GIL */
+} GraphObject;
+
+struct NodeObject {
+    PyObject_HEAD
+    GraphObject *graph;
+    uint32_t id;
+    PyObject *weakrefs;
+};
+
+#define EMPTY_SLOT UINT32_MAX
+
+extern struct PyModuleDef fe_module_def;
+
+static inline module_state *state_of(PyObject *module)
+{
+    return (module_state *)PyModule_GetState(module);
+}
+
+/* Attribute of an object, or NULL without an exception when it has none: 1, 0, or -1. */
+static inline int lookup_attr(PyObject *o, PyObject *name, PyObject **out)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyObject_GetOptionalAttr(o, name, out);
+#else
+    return _PyObject_LookupAttr(o, name, out);
+#endif
+}
+
+/* ---- args.c ---------------------------------------------------------------------------------------------------- */
+
+/* The parameters of a FASTCALL | KEYWORDS function. */
+typedef struct {
+    const char *function;
+    const char *const *names; /* NULL at the end */
+    int required, positional; /* how many must be given; how many may be given without a keyword */
+} parameters;
+
+/* Sort a call's arguments into out, by parameter, borrowed; one not given is NULL. */
+int parse_call(const parameters *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+
+/* ---- error.c -------------------------------------------------------------------------------------------------- */
+
+/* Raise what a core error stands for; returns NULL, so that a caller can return it. */
+PyObject *raise_core(const module_state *st, const fe_error *err);
+
+/* ---- graph_object.c: life, objects and handles of a graph -------------------------------------------------------- */
+
+/* 0 when the graph may be read (no pass runs on it in another thread), else -1 with an exception. */
+int graph_readable(GraphObject *g);
+/* 0 when the graph may be changed, else -1 with an exception. */
+int graph_editable(GraphObject *g);
+
+static inline void graph_pin(GraphObject *g)
+{
+    g->pins++;
+}
+
+static inline void graph_unpin(GraphObject *g)
+{
+    g->pins--;
+}
+
+/* The index of an object, made when it is new to the graph; its core reference is the caller's to add. */
+int graph_object(GraphObject *g, PyObject *object, uint32_t *out);
+PyObject *graph_object_at(GraphObject *g, uint32_t index); /* borrowed */
+/* Release what lost its last core reference. May run Python code: call it last. Keeps a raised exception. */
+void graph_sweep(GraphObject *g);
+/* The number of a meta key; -1 with an exception on failure. With make false, an unknown key gives FE_NONE_ID. */
+int graph_meta_key(GraphObject *g, PyObject *key, bool make, uint32_t *out);
+PyObject *graph_node(GraphObject *g, uint32_t id); /* new reference to the one Node object of an id; the root too */
+/* The interned target of a Python object for an op; its facts are not yet known. */
+int graph_target(GraphObject *g, fe_op op, PyObject *target, uint32_t *out);
+PyObject *graph_target_object(GraphObject *g, uint32_t target); /* new reference */
+/* The stem that names of a target's nodes are made from. */
+int graph_target_stem(GraphObject *g, uint32_t target, PyObject *object, fe_string **out);
+/* Bring the facts of all targets, and of the calls that need it, up to date; runs Python code. */
+int graph_refresh_facts(GraphObject *g);
+int graph_refresh_node(GraphObject *g, uint32_t id); /* the same for what one node's effect depends on */
+int refresh_effects(module_state *st); /* st->effects, once torch is loaded */
+
+/* ---- value.c ------------------------------------------------------------------------------------------------------- */
+
+/* Convert a Python argument. Nodes must be listed nodes of g. On failure nothing is left behind. May run Python code. */
+int value_from_python(GraphObject *g, PyObject *o, fe_value *out);
+/* A tuple of arguments, or a dict of keyword arguments; an empty one gives NULL. */
+int seq_from_args(GraphObject *g, PyObject *args, fe_seq **out);
+int seq_from_kwargs(GraphObject *g, PyObject *kwargs, fe_seq **out);
+PyObject *value_to_python(GraphObject *g, fe_value v); /* the graph must be pinned */
+PyObject *args_to_python(GraphObject *g, const fe_seq *args);
+PyObject *kwargs_to_python(GraphObject *g, const fe_seq *kwargs);
+/* As value_from_python, but the caller tells what is a node, and whether any tuple keeps its class: the resolver returns 1 and
+ * sets *out for a node, 0 for anything else, -1 with an exception. */
+typedef int (*node_resolver)(void *ctx, PyObject *o, fe_value *out);
+int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, void *ctx, bool exact_tuples,
+                           fe_value *out);
+fe_string *string_from_python(GraphObject *g, PyObject *str); /* NULL with an exception */
+PyObject *string_to_python(const fe_string *s);
+
+/* ---- containers.c ---------------------------------------------------------------------------------------------- */
+
+/* A copy of the dicts, lists, sets and tuples in o; memo is a dict that serves calls whose copies share. */
+PyObject *copy_containers(PyObject *o, PyObject *memo);
+
+/* ---- node.c, nodes.c, users.c, meta.c, text.c, pass.c, fx_*.c -------------------------------------------------------- */
+
+extern PyType_Spec graph_spec, node_spec, nodes_spec, nodes_iter_spec, users_spec, users_iter_spec, meta_spec,
+    insert_point_spec;
+
+PyObject *nodes_new(GraphObject *g);
+PyObject *users_new(NodeObject *n);
+PyObject *meta_new(NodeObject *n);
+int meta_assign(NodeObject *n, PyObject *mapping);
+PyObject *meta_to_dict(GraphObject *g, uint32_t id);
+/* Text of the graph, or of one node when id is not FE_ROOT. */
+PyObject *text_of(GraphObject *g, uint32_t id);
+
+/* Methods of Graph, in pass.c. */
+PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+extern const char eliminate_dead_code_doc[], eliminate_getitems_doc[], lint_doc[];
+
+PyObject *fault_message(GraphObject *g, const fe_record *fault);
+
+/* Objects rendered for text.c of the core; NULL with an exception. */
+typedef struct rendering rendering;
+rendering *rendering_new(GraphObject *g);
+const fe_renderer *rendering_of(const rendering *r);
+void rendering_free(rendering *r);
+
+extern const fe_allocator fe_python_allocator;
+extern PyMethodDef fx_functions[];
+
+#endif

@@ -1,0 +1,285 @@
+/* pass.c - the core's passes as methods of Graph.
+ *
+ * Facts about targets are brought up to date first, which runs Python code. The pass itself runs without the GIL; while
+ * it does the graph is marked busy and every other use of it raises.
+ */
+#include "module.h"
+
+const char eliminate_dead_code_doc[] =
+    "_eliminate_dead_code($self, fx_policy, keep_random, explain)\n--\n\n"
+    "Run dead-code elimination; the graph must be in order. Returns (names of the removed nodes, in order of removal;\n"
+    "dict from every node's name to the reason it was kept or removed, or None).";
+
+const char eliminate_getitems_doc[] = "_eliminate_getitems($self, fx_policy)\n--\n\n"
+                                      "Run getitem elimination. Returns the pairs (removed name, name in its place).";
+
+const char lint_doc[] = "_lint($self, all, fx_only)\n--\n\n"
+                        "Check the graph. Returns the faults as tuples (fault name, node name, operand name or None, message).";
+
+static PyObject *name_of(const fe_graph *c, uint32_t id)
+{
+    if (id == FE_NONE_ID || !c->nodes[id].name)
+        return Py_NewRef(Py_None);
+    return string_to_python(c->nodes[id].name);
+}
+
+static int parse_flags(const char *function, int count, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                       int *out)
+{
+    if (kwnames || nargs != count) {
+        PyErr_Format(PyExc_TypeError, "%s() takes exactly %d positional arguments", function, count);
+        return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        if ((out[i] = PyObject_IsTrue(args[i])) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- dead code ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *removed_names(const fe_graph *c, const fe_report *r)
+{
+    PyObject *list = PyList_New((Py_ssize_t)r->len);
+
+    for (uint32_t i = 0; list && i < r->len; i++) {
+        PyObject *name = name_of(c, r->items[i].node);
+        if (!name)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, name);
+    }
+    return list;
+}
+
+static int add_reason(PyObject *dict, const fe_graph *c, uint32_t id, fe_reason reason)
+{
+    PyObject *name = name_of(c, id), *text = PyUnicode_FromString(fe_reason_text(reason));
+    int result = name && text ? PyDict_SetItem(dict, name, text) : -1;
+
+    Py_XDECREF(name);
+    Py_XDECREF(text);
+    return result;
+}
+
+/* After the pass: what is left was kept for its users or its effect, what is in the report was removed. */
+static PyObject *all_reasons(const fe_graph *c, const fe_dce_options *o, const fe_report *removed)
+{
+    PyObject *dict = PyDict_New();
+    int result = dict ? 0 : -1;
+
+    for (uint32_t id = c->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = c->nodes[id].next) {
+        fe_reason effect = fe_node_effect(c, id, o);
+        result = add_reason(dict, c, id, effect == FE_REASON_UNUSED ? FE_REASON_USED : effect);
+    }
+    for (uint32_t i = 0; result == 0 && i < removed->len; i++)
+        result = add_reason(dict, c, removed->items[i].node, FE_REASON_UNUSED);
+    if (result < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    GraphObject *g = (GraphObject *)self;
+    PyObject *names = NULL, *reasons = NULL, *result = NULL;
+    fe_report removed;
+    fe_error err;
+    int flag[3], changed;
+
+    if (parse_flags("_eliminate_dead_code", 3, args, nargs, kwnames, flag) < 0 || graph_editable(g) < 0 ||
+        graph_refresh_facts(g) < 0 || graph_editable(g) < 0)
+        return NULL;
+    fe_dce_options options = {.fx_policy = flag[0], .keep_random = flag[1]};
+    fe_report_init(&removed, g->core->allocator);
+    g->busy = true;
+    Py_BEGIN_ALLOW_THREADS
+    changed = fe_eliminate_dead_code(g->core, &options, &removed, &err);
+    Py_END_ALLOW_THREADS
+    g->busy = false;
+    graph_pin(g);
+    if (changed < 0)
+        raise_core(g->state, &err);
+    else if ((names = removed_names(g->core, &removed)) &&
+             (reasons = flag[2] ? all_reasons(g->core, &options, &removed) : Py_NewRef(Py_None)))
+        result = PyTuple_Pack(2, names, reasons);
+    graph_unpin(g);
+    Py_XDECREF(names);
+    Py_XDECREF(reasons);
+    fe_report_clear(&removed);
+    graph_sweep(g);
+    return result;
+}
+
+/* ---- getitems ------------------------------------------------------------------------------------------------------- */
+
+static PyObject *replaced_pairs(const fe_graph *c, const fe_report *r)
+{
+    PyObject *list = PyList_New((Py_ssize_t)r->len);
+
+    for (uint32_t i = 0; list && i < r->len; i++) {
+        PyObject *removed = name_of(c, r->items[i].node), *kept = name_of(c, r->items[i].other);
+        PyObject *pair = removed && kept ? PyTuple_Pack(2, removed, kept) : NULL;
+        Py_XDECREF(removed);
+        Py_XDECREF(kept);
+        if (!pair)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, pair);
+    }
+    return list;
+}
+
+PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    GraphObject *g = (GraphObject *)self;
+    PyObject *result = NULL;
+    rendering *texts = NULL;
+    fe_report removed;
+    fe_error err;
+    int fx_policy, changed;
+
+    if (parse_flags("_eliminate_getitems", 1, args, nargs, kwnames, &fx_policy) < 0 || graph_editable(g) < 0 ||
+        graph_refresh_facts(g) < 0 || (fx_policy && !(texts = rendering_new(g))))
+        return NULL;
+    if (graph_editable(g) < 0) {
+        rendering_free(texts);
+        return NULL;
+    }
+    fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
+    fe_report_init(&removed, g->core->allocator);
+    changed = fe_eliminate_getitems(g->core, &options, true, &removed, &err);
+    graph_pin(g);
+    if (changed < 0)
+        raise_core(g->state, &err);
+    else
+        result = replaced_pairs(g->core, &removed);
+    graph_unpin(g);
+    rendering_free(texts);
+    fe_report_clear(&removed);
+    graph_sweep(g);
+    return result;
+}
+
+/* ---- lint ------------------------------------------------------------------------------------------------------------ */
+
+static void add_node_name(const fe_graph *c, uint32_t id, fe_buffer *out)
+{
+    if (id == FE_NONE_ID || !c->nodes[id].name)
+        fe_buffer_char(out, '?');
+    else
+        fe_buffer_add(out, c->nodes[id].name->data, c->nodes[id].name->len);
+}
+
+static void add_target_text(GraphObject *g, uint32_t id, fe_buffer *out)
+{
+    PyObject *target = graph_target_object(g, g->core->nodes[id].target), *text = target ? PyObject_Str(target) : NULL;
+    Py_ssize_t len;
+    const char *data = text ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
+
+    if (data) {
+        fe_buffer_add(out, data, (size_t)len);
+    } else {
+        PyErr_Clear(); /* a target that has no text must not hide the fault */
+        fe_buffer_text(out, "<target>");
+    }
+    Py_XDECREF(text);
+    Py_XDECREF(target);
+}
+
+PyObject *fault_message(GraphObject *g, const fe_record *fault)
+{
+    PyObject *result;
+    fe_buffer text;
+
+    fe_buffer_init(&text, g->core->allocator);
+    for (const char *at = fe_fault_text((fe_fault)fault->code); *at; at++) {
+        if (*at != '%')
+            fe_buffer_char(&text, *at);
+        else if (*++at == 'N')
+            add_node_name(g->core, fault->node, &text);
+        else if (*at == 'O')
+            add_node_name(g->core, fault->other, &text);
+        else
+            add_target_text(g, fault->node, &text);
+    }
+    result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
+    fe_buffer_clear(&text);
+    return result;
+}
+
+static PyObject *fault_tuple(GraphObject *g, const fe_record *fault)
+{
+    return Py_BuildValue("sNNN", fe_fault_name((fe_fault)fault->code), name_of(g->core, fault->node),
+                         name_of(g->core, fault->other), fault_message(g, fault));
+}
+
+static PyObject *fault_list(GraphObject *g, const fe_report *faults)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < faults->len; i++) {
+        PyObject *fault = fault_tuple(g, &faults->items[i]);
+        if (!fault || PyList_Append(list, fault) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(fault);
+    }
+    return list;
+}
+
+/* Look each attribute and module target up in the owning module, the way torch.fx's lint does: part by part. */
+static int resolve_target(GraphObject *g, uint32_t index, PyObject *resolve)
+{
+    fe_target *t = &g->core->targets[index];
+
+    t->flags &= ~(uint32_t)(FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
+    if (t->first == FE_NONE_ID || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
+        t->object != FE_NONE_ID)
+        return 0;
+    PyObject *module = Py_NewRef(g->owning_module), *path = string_to_python(t->text);
+    PyObject *args[] = {module, path, t->op == FE_OP_CALL_MODULE ? Py_True : Py_False};
+    PyObject *answer = path ? PyObject_Vectorcall(resolve, args, 3, NULL) : NULL;
+    long flags = answer ? PyLong_AsLong(answer) : -1;
+    Py_XDECREF(answer);
+    Py_XDECREF(path);
+    Py_DECREF(module);
+    if (flags < 0)
+        return -1;
+    g->core->targets[index].flags |= (uint32_t)flags & (FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
+    return 0;
+}
+
+static int resolve_targets(GraphObject *g)
+{
+    int result = 0;
+
+    graph_pin(g);
+    for (uint32_t i = 0; result == 0 && i < g->core->target_count; i++)
+        result = resolve_target(g, i, g->state->resolve);
+    graph_unpin(g);
+    return result;
+}
+
+PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    GraphObject *g = (GraphObject *)self;
+    PyObject *result = NULL;
+    fe_report faults;
+    fe_error err;
+    int flag[2], status;
+
+    if (parse_flags("_lint", 2, args, nargs, kwnames, flag) < 0 || graph_readable(g) < 0 || resolve_targets(g) < 0)
+        return NULL;
+    fe_lint_options options = {.all = flag[0], .fx_only = flag[1]};
+    fe_report_init(&faults, g->core->allocator);
+    graph_pin(g);
+    status = fe_lint(g->core, &options, &faults, &err);
+    if (status < 0)
+        raise_core(g->state, &err);
+    else
+        result = fault_list(g, &faults);
+    graph_unpin(g);
+    fe_report_clear(&faults);
+    return result;
+}

@@ -1,0 +1,59 @@
+"""fastexport: PyTorch graphs in a fast C core.
+
+`Graph` and `Node` have the API of torch.fx; `from_fx` and `Graph.to_fx` convert; `eliminate_dead_code`,
+`eliminate_getitems`, `lint` and `run_passes` work on these and, in place, on torch.fx graphs. Nothing here needs torch
+until a torch object is handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from fastexport import _core
+from fastexport._core import Node
+from fastexport._errors import FastExportError, LintError, LintFault
+from fastexport._graph import Graph
+from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
+from fastexport._results import PassResult
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FastExportError",
+    "Graph",
+    "LintError",
+    "LintFault",
+    "Node",
+    "PassResult",
+    "eliminate_dead_code",
+    "eliminate_getitems",
+    "from_fx",
+    "lint",
+    "run_passes",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+Mapping.register(_core.Users)
+MutableMapping.register(_core.Meta)
+
+
+def from_fx(graph_or_module: Any) -> Graph:
+    """Read a torch.fx.Graph or GraphModule into a fastexport Graph, exactly.
+
+    Args:
+        graph_or_module: the graph; of a GraphModule also the subgraphs it refers to, and the module becomes
+            ``owning_module``.
+
+    Returns:
+        A Graph with the same nodes, order, names, arguments with their containers, types, meta and order of users.
+        ``to_fx`` gives an equal torch graph back.
+
+    Raises:
+        ValueError: the graph is malformed (a node uses an erased or foreign node, or users and arguments disagree).
+        TypeError: it is no torch.fx graph.
+    """
+    from fastexport import _torch
+
+    return _torch.from_fx(graph_or_module)

@@ -1,0 +1,246 @@
+"""fastexport.Graph: the C graph with what is better written in Python."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastexport import _core, _node, _pickle
+from fastexport._errors import LintFault, lint_error
+from fastexport._results import PassResult
+
+if TYPE_CHECKING:
+    from fastexport._core import Node
+
+Policy = Literal["safe", "torch"]
+
+
+class Graph(_core.Graph):
+    """An ordered list of nodes, held in C, with the API of torch.fx.Graph.
+
+    Two graphs are equal when they do the same: the same opcodes, targets and arguments, node by node. Names, types and
+    meta don't count.
+
+    >>> import operator
+    >>> g = Graph()
+    >>> x = g.placeholder("x")
+    >>> y = g.call_function(operator.add, (x, 1))
+    >>> unused = g.call_function(operator.neg, (x,))
+    >>> out = g.output(y)
+    >>> g.eliminate_dead_code().removed
+    ['neg']
+    >>> print(g)
+    graph():
+        %x : [num_users=1] = placeholder[target=x]
+        %add : [num_users=1] = call_function[target=operator.add](args = (%x, 1), kwargs = {})
+        return add
+    """
+
+    # ---- passes
+
+    def eliminate_dead_code(
+        self,
+        is_impure_node: Callable[[Node], bool] | None = None,
+        *,
+        keep_random: bool = True,
+        recurse: bool = True,
+        policy: Policy = "safe",
+        explain: bool = False,
+    ) -> PassResult:
+        """Remove every node that has neither users nor an effect.
+
+        Args:
+            is_impure_node: tells, for a node, whether it has an effect, in place of fastexport's own judgement.
+            keep_random: drawing random numbers counts as an effect.
+            recurse: go into the subgraphs too.
+            policy: "safe" keeps whatever may have an effect; "torch" removes exactly what torch.fx 2.13 removes.
+            explain: give the reason why each node was kept or removed.
+
+        Returns:
+            A `PassResult`; ``removed`` is in the order of removal, last node first.
+
+        Raises:
+            LintError: the graph is not in order. Nothing is changed then.
+        """
+        check_policy(policy)
+        start = time.perf_counter()
+        self._raise_faults(fx_only=True)
+        if is_impure_node is None:
+            removed, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
+        else:
+            removed, reasons = self._eliminate_by_callback(is_impure_node, explain)
+        modified = bool(removed)
+        for path, graph in self._reached_subgraphs(policy) if recurse else ():
+            inner = graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain)
+            modified |= inner.modified
+            removed += [f"{path}/{name}" for name in inner.removed]
+            if reasons is not None:
+                reasons.update({f"{path}/{name}": why for name, why in (inner.reasons or {}).items()})
+        return PassResult(
+            "eliminate_dead_code", modified, removed, reasons=reasons, seconds=time.perf_counter() - start
+        )
+
+    def _eliminate_by_callback(
+        self, is_impure_node: Callable[[Node], bool], explain: bool
+    ) -> tuple[list[str], dict[str, str] | None]:
+        removed: list[str] = []
+        reasons: dict[str, str] | None = {} if explain else None
+        for node in reversed(self.nodes):
+            impure = is_impure_node(node)
+            if not impure and not node.users:
+                self.erase_node(node)
+                removed.append(node.name)
+                why = "removed: no users and no effect"
+            else:
+                why = "kept: is_impure_node says it has an effect" if impure else "kept: it has users"
+            if reasons is not None:
+                reasons[node.name] = why
+        return removed, reasons
+
+    def eliminate_getitems(self, *, recurse: bool = True, policy: Policy = "safe") -> PassResult:
+        """Keep one ``operator.getitem`` for each source and index, the first.
+
+        Args:
+            recurse: go into the subgraphs too.
+            policy: "safe" compares indexes by type and value and merges nothing across a write; "torch" compares their
+                text, as torch.export 2.13 does, and takes no notice of writes.
+
+        Returns:
+            A `PassResult`; ``replaced`` tells the node in the place of each removed one.
+        """
+        check_policy(policy)
+        start = time.perf_counter()
+        pairs = self._eliminate_getitems(policy == "torch")
+        for path, graph in self.subgraphs.items() if recurse and self.subgraphs else ():
+            inner = graph.eliminate_getitems(policy=policy)
+            pairs += [(f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items()]
+        return PassResult(
+            "eliminate_getitems",
+            bool(pairs),
+            [old for old, _ in pairs],
+            dict(pairs),
+            seconds=time.perf_counter() - start,
+        )
+
+    def lint(self, *, all: bool = False) -> list[LintFault]:  # noqa: A002
+        """Check that the graph is well formed.
+
+        What torch.fx's lint checks (order, ownership, names, targets), and: uses and arguments agree, placeholders come
+        first, there is one output at most, and it is last.
+
+        Args:
+            all: return every fault instead of raising for the first.
+
+        Returns:
+            The faults; an empty list when there are none.
+
+        Raises:
+            LintError: there is a fault and ``all`` is false. It is a RuntimeError, and for a target of the wrong type a
+                ValueError, as in torch.fx.
+        """
+        if not all:
+            self._raise_faults()
+            return []
+        return [LintFault(*fault) for fault in self._lint(True, False)]
+
+    def _raise_faults(self, *, fx_only: bool = False) -> None:
+        faults = self._lint(False, fx_only)
+        if faults:
+            raise lint_error([LintFault(*fault) for fault in faults])
+
+    def _reached_subgraphs(self, policy: Policy) -> Iterator[tuple[str, Graph]]:
+        """The subgraphs a pass goes into: all; for torch.fx those that a get_attr node names and that are children."""
+        if not self.subgraphs:
+            return
+        attributes = {node.target for node in self.find_nodes(op="get_attr")} if policy == "torch" else set()
+        for path, graph in self.subgraphs.items():
+            if policy == "safe" or (path in attributes and "." not in path):
+                yield path, graph
+
+    # ---- torch
+
+    @classmethod
+    def from_fx(cls, graph_or_module: Any) -> Graph:
+        """The same as `fastexport.from_fx`."""
+        from fastexport import _torch
+
+        return _torch.from_fx(graph_or_module)
+
+    def to_fx(self, root: Any = None) -> Any:
+        """Build the torch.fx form of this graph.
+
+        Args:
+            root: a torch.nn.Module (or dict) that holds what the nodes refer to.
+
+        Returns:
+            A torch.fx.Graph; with a root, a torch.fx.GraphModule.
+        """
+        from fastexport import _torch
+
+        return _torch.to_fx(self, root)
+
+    def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
+        """Make a get_attr node; warns when the owning module has no such attribute. See `create_node`."""
+        self._warn_missing(qualified_name, is_module=False)
+        return super().get_attr(qualified_name, type_expr)
+
+    def call_module(
+        self,
+        module_name: str,
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        type_expr: Any = None,
+    ) -> Node:
+        """Make a call_module node; warns when the owning module has no such submodule. See `create_node`."""
+        self._warn_missing(module_name, is_module=True)
+        return super().call_module(module_name, args, kwargs, type_expr)
+
+    def _warn_missing(self, path: str, *, is_module: bool) -> None:
+        if self.owning_module is not None and isinstance(path, str):
+            if _node.resolve(self.owning_module, path, is_module):
+                warnings.warn(
+                    f"the owning module has no {'submodule' if is_module else 'attribute'} {path!r}; add it before the "
+                    "graph is run",
+                    stacklevel=3,
+                )
+
+    # ---- copies and text
+
+    def __copy__(self) -> Graph:
+        graph = self._copy(False)
+        graph.extras = dict(self.extras) if self.extras else None
+        graph.subgraphs = dict(self.subgraphs) if self.subgraphs else None
+        return graph
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
+        memo = {} if memo is None else memo
+        graph = self._copy(True)
+        memo[id(self)] = graph
+        graph.extras = copy.deepcopy(self.extras, memo)
+        graph.subgraphs = copy.deepcopy(self.subgraphs, memo)
+        return graph
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _pickle.reduce(self)
+
+    def print_tabular(self, file: Any = None) -> None:
+        """Print the nodes as a table of opcode, name, target, args and kwargs.
+
+        Args:
+            file: where to print to; sys.stdout when None.
+        """
+        head = ("opcode", "name", "target", "args", "kwargs")
+        rows = [head, *((n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in self.nodes)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        rows.insert(1, tuple("-" * width for width in widths))
+        for row in rows:
+            print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), file=file)
+
+
+def check_policy(policy: str) -> None:
+    """Raise ValueError unless policy is a known one."""
+    if policy not in ("safe", "torch"):
+        raise ValueError(f"policy must be 'safe' or 'torch', not {policy!r}")

@@ -1,0 +1,155 @@
+"""The passes as functions: on a fastexport Graph, or in place on a torch.fx graph, module or exported program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fastexport import _core
+from fastexport._errors import LintFault
+from fastexport._graph import Policy, check_policy
+from fastexport._results import PassResult
+
+
+def eliminate_dead_code(
+    g: Any,
+    is_impure_node: Callable[[Any], bool] | None = None,
+    *,
+    keep_random: bool = True,
+    recurse: bool = True,
+    policy: Policy = "safe",
+    explain: bool = False,
+) -> PassResult:
+    """Remove every node that has neither users nor an effect.
+
+    Args:
+        g: a fastexport Graph, or a torch.fx.Graph, GraphModule or ExportedProgram, which is changed in place (a
+            GraphModule is recompiled when something was removed).
+        is_impure_node: tells, for a node, whether it has an effect, in place of fastexport's own judgement.
+        keep_random: drawing random numbers counts as an effect.
+        recurse: go into the subgraphs too.
+        policy: "safe" keeps whatever may have an effect; "torch" removes exactly what torch.fx 2.13 removes.
+        explain: give the reason why each node was kept or removed.
+
+    Returns:
+        A `PassResult`.
+
+    Raises:
+        LintError: the graph is not in order. Nothing is changed then.
+        TypeError: g is none of these.
+    """
+    check_policy(policy)
+    if isinstance(g, _core.Graph):
+        return g.eliminate_dead_code(
+            is_impure_node, keep_random=keep_random, recurse=recurse, policy=policy, explain=explain
+        )
+    from fastexport import _torch
+
+    start = time.perf_counter()
+    outcome = _torch.eliminate_dead_code_inplace(
+        g, is_impure_node, keep_random=keep_random, recurse=recurse, policy=policy, explain=explain
+    )
+    return PassResult("eliminate_dead_code", seconds=time.perf_counter() - start, **outcome)
+
+
+def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe") -> PassResult:
+    """Keep one ``operator.getitem`` for each source and index, the first.
+
+    Args:
+        g: as for `eliminate_dead_code`.
+        recurse: go into the subgraphs too.
+        policy: "safe" compares indexes by type and value and merges nothing across a write; "torch" compares their
+            text, as torch.export 2.13 does, and takes no notice of writes.
+
+    Returns:
+        A `PassResult`; ``replaced`` tells the node in the place of each removed one.
+    """
+    check_policy(policy)
+    if isinstance(g, _core.Graph):
+        return g.eliminate_getitems(recurse=recurse, policy=policy)
+    from fastexport import _torch
+
+    start = time.perf_counter()
+    outcome = _torch.eliminate_getitems_inplace(g, recurse=recurse, policy=policy)
+    return PassResult("eliminate_getitems", seconds=time.perf_counter() - start, **outcome)
+
+
+def lint(g: Any, *, all: bool = False) -> list[LintFault]:  # noqa: A002
+    """Check that a graph is well formed.
+
+    Args:
+        g: as for `eliminate_dead_code`.
+        all: return every fault instead of raising for the first.
+
+    Returns:
+        The faults; an empty list when there are none.
+
+    Raises:
+        LintError: there is a fault and ``all`` is false. It is a RuntimeError, and for a target of the wrong type a
+            ValueError, as in torch.fx.
+    """
+    if isinstance(g, _core.Graph):
+        return g.lint(all=all)
+    from fastexport import _torch
+
+    return _torch.lint_inplace(g, all=all)
+
+
+def run_passes(
+    g: Any,
+    passes: Iterable[str | Callable[[Any], PassResult]],
+    *,
+    policy: Policy = "safe",
+) -> list[PassResult]:
+    """Run a chain of passes, with one conversion for all of them.
+
+    Args:
+        g: a fastexport Graph, or a torch.fx.Graph, GraphModule or ExportedProgram. The latter are read once, the passes
+            run in C, and what they did is applied in place once.
+        passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint"), or, for a fastexport Graph,
+            functions that take the graph and return a `PassResult`.
+        policy: as for each pass.
+
+    Returns:
+        One `PassResult` a pass, in order.
+
+    Raises:
+        ValueError: a name is not that of a pass.
+        LintError: "lint" found a fault; for a torch object nothing is applied then.
+
+    >>> import fastexport
+    >>> g = fastexport.Graph()
+    >>> _ = g.output(g.placeholder("x"))
+    >>> [bool(result) for result in run_passes(g, ["eliminate_getitems", "eliminate_dead_code", "lint"])]
+    [False, False, False]
+    """
+    check_policy(policy)
+    chain = [_find_pass(item) for item in passes]
+    if isinstance(g, _core.Graph):
+        return [run(g, policy) for run in chain]
+    from fastexport import _torch
+
+    with _torch.native_twin(g) as twin:
+        return [run(twin, policy) for run in chain]
+
+
+def _run_lint(graph: Any, policy: Policy) -> PassResult:
+    start = time.perf_counter()
+    graph.lint()
+    return PassResult("lint", seconds=time.perf_counter() - start)
+
+
+_PASSES: dict[str, Callable[[Any, Policy], PassResult]] = {
+    "eliminate_dead_code": lambda graph, policy: graph.eliminate_dead_code(policy=policy),
+    "eliminate_getitems": lambda graph, policy: graph.eliminate_getitems(policy=policy),
+    "lint": _run_lint,
+}
+
+
+def _find_pass(item: str | Callable[[Any], PassResult]) -> Callable[[Any, Policy], PassResult]:
+    if callable(item):
+        return lambda graph, policy: item(graph)
+    if item not in _PASSES:
+        raise ValueError(f"there is no pass {item!r}; the passes are {', '.join(sorted(_PASSES))}")
+    return _PASSES[item]

@@ -1,0 +1,124 @@
+"""Pickling of graphs: a list of plain tuples, in which a node is its index.
+
+A graph comes back with the same nodes in the same order, with names, types, meta and the order of users. Objects it
+refers to (targets, meta values) are pickled by their own rules, the owning module is left out; operators of torch go by their names, so that the pickle
+does not depend on how torch pickles them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastexport import _core
+
+if TYPE_CHECKING:
+    from fastexport._graph import Graph
+
+_VERSION = 1
+
+
+class NodeIndex(int):
+    """A node of the pickled graph, by its place."""
+
+
+class Operator(str):
+    """A torch operator, by its qualified name, such as ``aten.add.Tensor``."""
+
+
+def _map(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Rebuild nested arguments with each leaf mapped; containers become plain ones, except tuples with a class."""
+    if isinstance(value, tuple):
+        items = [_map(item, leaf) for item in value]
+        if type(value) is tuple:
+            return tuple(items)
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list):
+        return [_map(item, leaf) for item in value]
+    if isinstance(value, dict):
+        return {key: _map(item, leaf) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(_map(value.start, leaf), _map(value.stop, leaf), _map(value.step, leaf))
+    return leaf(value)
+
+
+def _pack_operator(target: Any) -> Any:
+    if type(target).__name__ in ("OpOverload", "OpOverloadPacket") and type(target).__module__ == "torch._ops":
+        return Operator(str(target))
+    return target
+
+
+def _unpack_operator(target: Any) -> Any:
+    if not isinstance(target, Operator):
+        return target
+    import torch
+
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def reduce(graph: Graph) -> tuple[Any, ...]:
+    """What pickle needs to build a graph again (see `object.__reduce_ex__`)."""
+    index = {node: NodeIndex(i) for i, node in enumerate(graph.nodes)}
+
+    def leaf(value: Any) -> Any:
+        return index[value] if isinstance(value, _core.Node) else _pack_operator(value)
+
+    nodes = [
+        (
+            node.op,
+            _pack_operator(node.target),
+            node.name,
+            _map(node.args, leaf),
+            _map(node.kwargs, leaf),
+            node.type,
+            [int(index[user]) for user in node.users],
+        )
+        for node in index
+    ]
+    # Pickled after the graph itself is known to the pickler, since it may refer back to the graph.
+    attributes = {
+        "meta": [dict(node.meta) for node in index],
+        "subgraphs": graph.subgraphs,
+        "extras": graph.extras,
+        "__dict__": dict(getattr(graph, "__dict__", {})),
+    }
+    return rebuild, (type(graph), _VERSION, nodes), attributes, None, None, set_attributes
+
+
+def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Graph:
+    """Build a graph from the tuples of `reduce`.
+
+    Raises:
+        ValueError: the pickle comes from a newer fastexport.
+    """
+    if version != _VERSION:
+        raise ValueError(f"this graph was pickled in format {version}; this fastexport reads format {_VERSION}")
+    graph = cls()
+    made = [
+        graph.create_node(op, _unpack_operator(target), name=name, type_expr=type_expr)
+        for op, target, name, _, _, type_expr, _ in nodes
+    ]
+
+    def leaf(value: Any) -> Any:
+        return made[value] if isinstance(value, NodeIndex) else _unpack_operator(value)
+
+    for node, (_, _, name, args, kwargs, _, _) in zip(made, nodes, strict=True):
+        if node.name != name:
+            node.name = name
+        node.args = _map(args, leaf)
+        node.kwargs = _map(kwargs, leaf)
+    for node, entry in zip(made, nodes, strict=True):
+        node._order_users([made[i] for i in entry[-1]])
+    return graph
+
+
+def set_attributes(graph: Graph, attributes: dict[str, Any]) -> None:
+    """Give a rebuilt graph what may refer back to it."""
+    graph.__dict__.update(attributes.pop("__dict__"))
+    for node, meta in zip(graph.nodes, attributes.pop("meta"), strict=True):
+        node.meta = meta
+    for name, value in attributes.items():
+        setattr(graph, name, value)

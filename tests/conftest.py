@@ -1,0 +1,21 @@
+"""What every test shares: one thread for torch, and the same hypothesis examples each time.
+
+`--hypothesis-profile=default` looks for new examples instead.
+"""
+
+import os
+
+# Torch reads these once; it is not imported here, so that tests can see that we don't either.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,  # the sanitizers slow everything down
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci")
