@@ -56,22 +56,22 @@ static int copy_meta(fe_graph *g, uint32_t id, const fe_meta *m, const uint32_t 
 static int copy_record(fe_graph *g, const fe_graph *from, uint32_t old, const uint32_t *objects, uint32_t *out,
                        fe_error *err)
 {
-    const fe_node *n = &from->nodes[old];
+    const fe_detail *n = &from->details[old];
     uint32_t target;
 
-    if (copy_target(g, &from->targets[n->target], objects, &target, err) < 0)
+    if (copy_target(g, &from->targets[from->nodes[old].target], objects, &target, err) < 0)
         return -1;
     fe_string *name = fe_string_get(g, n->name->data, n->name->len, err);
     if (!name || count_name(g, name, err) < 0)
         return -1;
     uint32_t type = n->type == FE_NONE_ID ? FE_NONE_ID : objects[n->type];
-    if (fe_node_new(g, (fe_op)n->op, target, name, type, out, err) < 0)
+    if (fe_node_new(g, (fe_op)from->nodes[old].op, target, name, type, out, err) < 0)
         return -1;
     fe_node_place(g, *out, (fe_point){FE_ROOT, false});
     return copy_meta(g, *out, n->meta, objects, err);
 }
 
-static int copy_arguments(fe_graph *g, const fe_node *n, uint32_t id, const fe_value_map *map, fe_error *err)
+static int copy_arguments(fe_graph *g, const fe_detail *n, uint32_t id, const fe_value_map *map, fe_error *err)
 {
     fe_seq *args, *kwargs;
 
@@ -89,7 +89,7 @@ static void copy_user_order(fe_graph *g, const fe_graph *from, uint32_t old, con
 {
     uint32_t id = node_map[old];
 
-    for (uint32_t e = from->nodes[old].first_user; e != FE_NONE_ID; e = from->edges[e].next)
+    for (uint32_t e = from->details[old].first_user; e != FE_NONE_ID; e = from->edges[e].next)
         fe_edge_move_last(g, fe_edge_find(g, id, node_map[from->edges[e].user]));
 }
 
@@ -129,7 +129,7 @@ int fe_graph_copy(fe_graph *g, const fe_graph *from, const uint32_t *objects, ui
             return -1;
     }
     for (id = from->nodes[FE_ROOT].next; id != FE_ROOT; id = from->nodes[id].next) {
-        if (copy_arguments(g, &from->nodes[id], node_map[id], &map, err) < 0)
+        if (copy_arguments(g, &from->details[id], node_map[id], &map, err) < 0)
             return -1;
     }
     for (id = from->nodes[FE_ROOT].next; id != FE_ROOT; id = from->nodes[id].next)
@@ -188,11 +188,12 @@ static bool seqs_equal(const comparison *c, const fe_seq *a, const fe_seq *b)
     return true;
 }
 
-static bool nodes_equal(const comparison *c, const fe_graph *a, const fe_node *m, const fe_graph *b, const fe_node *n)
+static bool nodes_equal(const comparison *c, const fe_graph *a, uint32_t i, const fe_graph *b, uint32_t k)
 {
-    const fe_target *s = &a->targets[m->target], *t = &b->targets[n->target];
+    const fe_target *s = &a->targets[a->nodes[i].target], *t = &b->targets[b->nodes[k].target];
+    const fe_detail *m = &a->details[i], *n = &b->details[k];
 
-    if (m->op != n->op || !objects_equal(c, s->object, t->object))
+    if (a->nodes[i].op != b->nodes[k].op || !objects_equal(c, s->object, t->object))
         return false;
     if (s->object == FE_NONE_ID && !strings_equal(s->text, t->text))
         return false;
@@ -221,7 +222,7 @@ int fe_graph_equal(const fe_graph *a, const fe_graph *b, const uint32_t *class_a
     comparison c = {class_a, class_b, place_a, place_b};
     uint32_t i = a->nodes[FE_ROOT].next, k = b->nodes[FE_ROOT].next;
     for (; equal == 1 && i != FE_ROOT; i = a->nodes[i].next, k = b->nodes[k].next)
-        equal = nodes_equal(&c, a, &a->nodes[i], b, &b->nodes[k]);
+        equal = nodes_equal(&c, a, i, b, k);
     fe_resize(a->allocator, place_a, 0);
     fe_resize(b->allocator, place_b, 0);
     return equal;

@@ -10,17 +10,31 @@
 #define GAP (UINT64_C(1) << 32)       /* between nodes appended one after another */
 #define POS_LIMIT (UINT64_C(1) << 63) /* all positions lie below; GAP * the most nodes there can be */
 
-static int add_record(fe_graph *g, fe_node node, fe_error *err)
+static int reserve(fe_graph *g, size_t records, fe_error *err)
 {
-    if (fe_grow(g->allocator, &g->nodes, &g->node_capacity, (size_t)g->node_count + 1, sizeof *g->nodes, err) < 0)
+    if (fe_grow(g->allocator, &g->nodes, &g->node_capacity, records, sizeof *g->nodes, err) < 0)
         return -1;
-    g->nodes[g->node_count++] = node;
+    return fe_grow(g->allocator, &g->details, &g->detail_capacity, records, sizeof *g->details, err);
+}
+
+static int add_record(fe_graph *g, fe_op op, uint32_t target, uint32_t *out, fe_error *err)
+{
+    uint32_t id = g->node_count;
+
+    if (reserve(g, (size_t)id + 1, err) < 0)
+        return -1;
+    g->nodes[id] = (fe_node){.op = (uint8_t)op, .target = target, .prev = id, .next = id};
+    g->details[id] = (fe_detail){
+        .type = FE_NONE_ID, .first_user = FE_NONE_ID, .last_user = FE_NONE_ID, .target_next = FE_NONE_ID};
+    g->node_count++;
+    *out = id;
     return 0;
 }
 
 fe_graph *fe_graph_new(const fe_allocator *a, const fe_reserved *reserved)
 {
     fe_error err;
+    uint32_t root;
     fe_graph *g = fe_resize(a, NULL, sizeof *g);
 
     if (!g)
@@ -28,14 +42,7 @@ fe_graph *fe_graph_new(const fe_allocator *a, const fe_reserved *reserved)
     *g = (fe_graph){.allocator = a, .reserved = reserved};
     fe_arena_init(&g->arena, a);
     memset(g->edge_free, 0xff, sizeof g->edge_free);
-    fe_node root = {.op = FE_OP_ROOT,
-                    .target = FE_NONE_ID,
-                    .target_prev = FE_NONE_ID,
-                    .target_next = FE_NONE_ID,
-                    .first_user = FE_NONE_ID,
-                    .last_user = FE_NONE_ID,
-                    .type = FE_NONE_ID};
-    if (add_record(g, root, &err) < 0) {
+    if (add_record(g, FE_OP_ROOT, FE_NONE_ID, &root, &err) < 0) {
         fe_graph_free(g);
         return NULL;
     }
@@ -47,6 +54,7 @@ void fe_graph_free(fe_graph *g)
     if (!g)
         return;
     fe_resize(g->allocator, g->nodes, 0);
+    fe_resize(g->allocator, g->details, 0);
     fe_resize(g->allocator, g->edges, 0);
     fe_resize(g->allocator, g->targets, 0);
     fe_resize(g->allocator, g->target_slots, 0);
@@ -63,74 +71,100 @@ void fe_graph_free(fe_graph *g)
 
 int fe_graph_reserve(fe_graph *g, size_t nodes, fe_error *err)
 {
-    return fe_grow(g->allocator, &g->nodes, &g->node_capacity, g->node_count + nodes, sizeof *g->nodes, err);
+    return reserve(g, g->node_count + nodes, err);
 }
 
 static void join_target(fe_graph *g, uint32_t id)
 {
-    fe_node *n = &g->nodes[id];
-    fe_target *t = &g->targets[n->target];
+    fe_target *t = &g->targets[g->nodes[id].target];
 
-    n->target_next = FE_NONE_ID;
-    n->target_prev = t->last;
-    if (t->last == FE_NONE_ID)
+    g->details[id].target_next = FE_NONE_ID;
+    if (t->first == FE_NONE_ID)
         t->first = id;
     else
-        g->nodes[t->last].target_next = id;
+        g->details[t->last].target_next = id;
     t->last = id;
 }
 
-static void leave_target(fe_graph *g, uint32_t id)
+/* Take `leaving` (FE_NONE_ID: none) and all erased nodes out of a target's list. */
+static void prune_target(fe_graph *g, uint32_t target, uint32_t leaving)
 {
-    fe_node *n = &g->nodes[id];
-    fe_target *t = &g->targets[n->target];
+    fe_target *t = &g->targets[target];
+    uint32_t last = FE_NONE_ID;
 
-    if (n->target_prev == FE_NONE_ID)
-        t->first = n->target_next;
+    for (uint32_t id = t->first, next; id != FE_NONE_ID; id = next) {
+        next = g->details[id].target_next;
+        bool stays = id != leaving && !(g->nodes[id].flags & FE_NODE_ERASED);
+        if (stays && last == FE_NONE_ID)
+            t->first = id;
+        else if (stays)
+            g->details[last].target_next = id;
+        if (stays)
+            last = id;
+    }
+    t->last = last;
+    if (last == FE_NONE_ID)
+        t->first = FE_NONE_ID;
     else
-        g->nodes[n->target_prev].target_next = n->target_next;
-    if (n->target_next == FE_NONE_ID)
-        t->last = n->target_prev;
+        g->details[last].target_next = FE_NONE_ID;
+}
+
+uint32_t fe_target_nodes(fe_graph *g, uint32_t target)
+{
+    prune_target(g, target, FE_NONE_ID);
+    return g->targets[target].first;
+}
+
+/* A node takes a name: as the owner, unless another node has it (then lint will tell). */
+static void take_name(fe_graph *g, uint32_t id, fe_string *name)
+{
+    g->details[id].name = name;
+    name->used = true;
+    if (fe_name_owner(g, name) == FE_NONE_ID)
+        name->owner = id;
     else
-        g->nodes[n->target_next].target_prev = n->target_prev;
+        g->shared_names++;
+}
+
+/* A node gives its name up; another node that bears it too becomes the owner. */
+static void leave_name(fe_graph *g, uint32_t id)
+{
+    fe_string *name = g->details[id].name;
+
+    if (!name)
+        return;
+    if (name->owner != id) {
+        g->shared_names--;
+        return;
+    }
+    name->owner = FE_NONE_ID;
+    for (uint32_t i = g->nodes[FE_ROOT].next; g->shared_names && i != FE_ROOT; i = g->nodes[i].next) {
+        if (i != id && g->details[i].name == name) {
+            name->owner = i;
+            g->shared_names--;
+            return;
+        }
+    }
 }
 
 int fe_node_new(fe_graph *g, fe_op op, uint32_t target, fe_string *name, uint32_t type, uint32_t *out, fe_error *err)
 {
-    uint32_t id = g->node_count;
-    fe_node node = {.op = (uint8_t)op,
-                    .target = target,
-                    .prev = id,
-                    .next = id,
-                    .target_prev = FE_NONE_ID,
-                    .target_next = FE_NONE_ID,
-                    .first_user = FE_NONE_ID,
-                    .last_user = FE_NONE_ID,
-                    .type = type,
-                    .name = name};
-
-    if (add_record(g, node, err) < 0)
+    if (add_record(g, op, target, out, err) < 0)
         return -1;
+    g->details[*out].type = type;
     if (type != FE_NONE_ID)
         fe_object_ref(g, type);
-    if (name) {
-        name->used = true;
-        if (name->owner == FE_NONE_ID)
-            name->owner = id;
-    }
-    *out = id;
+    if (name)
+        take_name(g, *out, name);
     return 0;
 }
 
 void fe_node_discard(fe_graph *g, uint32_t id)
 {
-    fe_node *n = &g->nodes[id];
-
-    assert(id + 1 == g->node_count && n->pos == 0 && n->edge_count == 0);
-    if (n->type != FE_NONE_ID)
-        fe_object_unref(g, n->type);
-    if (n->name && n->name->owner == id)
-        n->name->owner = FE_NONE_ID;
+    assert(id + 1 == g->node_count && g->nodes[id].pos == 0 && g->nodes[id].edge_count == 0);
+    if (g->details[id].type != FE_NONE_ID)
+        fe_object_unref(g, g->details[id].type);
+    leave_name(g, id);
     g->node_count--;
 }
 
@@ -205,7 +239,7 @@ int fe_node_create(fe_graph *g, const fe_node_parts *parts, uint32_t *out, fe_er
 
     if (!fe_node_is_listed(g, g->insert.anchor) && g->insert.anchor != FE_ROOT)
         return fe_fail(err, FE_BAD_STATE, g->insert.anchor, "the insert point is at '%s', which is erased",
-                       g->nodes[g->insert.anchor].name->data);
+                       g->details[g->insert.anchor].name->data);
     if (fe_name_create(g, parts->name, &name, err) < 0)
         return -1;
     if (fe_node_new(g, parts->op, parts->target, NULL, parts->type, &id, err) < 0)
@@ -239,12 +273,11 @@ void fe_node_erase(fe_graph *g, uint32_t id)
     assert(n->user_count == 0 && fe_node_is_listed(g, id));
     g->nodes[n->prev].next = n->next;
     g->nodes[n->next].prev = n->prev;
-    leave_target(g, id);
     fe_node_drop_operands(g, id);
-    forget_nodes(n->args);
-    forget_nodes(n->kwargs);
-    if (n->name && n->name->owner == id)
-        n->name->owner = FE_NONE_ID;
+    forget_nodes(g->details[id].args);
+    forget_nodes(g->details[id].kwargs);
+    if (g->shared_names)
+        leave_name(g, id);
     if (g->signature && n->op == FE_OP_PLACEHOLDER)
         fe_signature_forget_input(g->signature, id);
     n->flags |= FE_NODE_ERASED;
@@ -254,26 +287,21 @@ void fe_node_erase(fe_graph *g, uint32_t id)
 
 void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name)
 {
-    fe_node *n = &g->nodes[id];
-
-    if (n->name && n->name->owner == id)
-        n->name->owner = FE_NONE_ID;
-    n->name = name;
-    name->used = true;
-    if (name->owner == FE_NONE_ID && !(n->flags & FE_NODE_ERASED))
-        name->owner = id;
+    assert(!(g->nodes[id].flags & FE_NODE_ERASED));
+    leave_name(g, id);
+    take_name(g, id, name);
     g->version++;
 }
 
 void fe_node_set_type(fe_graph *g, uint32_t id, uint32_t type)
 {
-    uint32_t old = g->nodes[id].type;
+    uint32_t old = g->details[id].type;
 
     if (type != FE_NONE_ID)
         fe_object_ref(g, type);
     if (old != FE_NONE_ID)
         fe_object_unref(g, old);
-    g->nodes[id].type = type;
+    g->details[id].type = type;
 }
 
 void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target)
@@ -281,7 +309,7 @@ void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target)
     bool listed = fe_node_is_listed(g, id);
 
     if (listed)
-        leave_target(g, id);
+        prune_target(g, g->nodes[id].target, id);
     g->nodes[id].target = target;
     g->nodes[id].op = g->targets[target].op;
     if (listed)

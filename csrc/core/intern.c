@@ -30,6 +30,11 @@ fe_string *fe_string_find(const fe_strings *s, const char *data, size_t len)
     return s->slots ? *string_slot(s, data, len, hash_bytes(data, len)) : NULL;
 }
 
+bool fe_string_is_in(const fe_strings *s, const fe_string *t)
+{
+    return s->slots && *string_slot(s, t->data, t->len, t->hash) != NULL;
+}
+
 /* Keep at least a third of the slots free. */
 static int strings_make_room(fe_strings *s, const fe_allocator *a)
 {

@@ -51,7 +51,7 @@ typedef enum {
 /* An interned string; two strings of one graph are equal exactly when their addresses are. */
 typedef struct fe_string {
     uint32_t len, hash;
-    uint32_t owner; /* the node that bears this name, FE_NONE_ID: none */
+    uint32_t owner; /* the node that bears this name, unless it is erased; FE_NONE_ID: none. See fe_name_owner */
     uint32_t base;  /* 1 + index of its counter when it is the base of generated names, 0: none */
     bool used;      /* taken as a name, now or by a node since erased (torch.fx frees no name) */
     char data[];    /* UTF-8, and a NUL that len does not count */
@@ -118,7 +118,7 @@ typedef struct {
     uint8_t op;
     uint32_t flags;
     uint32_t object;     /* the callable, or FE_NONE_ID when the target is a string */
-    uint32_t first, last; /* its nodes, in order of arrival */
+    uint32_t first, last; /* its nodes in order of arrival; erased ones drop out in fe_target_nodes */
     fe_string *text;     /* the string; for an object the stem that names of its nodes are made from */
 } fe_target;
 
@@ -149,21 +149,26 @@ typedef enum {
     FE_NODE_STALE = 1 << 6,    /* its users and their arguments disagree */
 } fe_node_flag;
 
+/* What passes look at in every node; kept small, because walking a large graph is bound by memory. */
 typedef struct {
     uint8_t op, flags;
     uint32_t target;
     uint32_t prev, next;
-    uint32_t target_prev, target_next; /* neighbours in the target's list */
-    uint32_t edge, edge_count;         /* its operands: edges[edge .. edge + edge_count) */
-    uint32_t first_user, last_user;    /* edges */
-    uint32_t user_count;               /* distinct users */
-    uint32_t type;                     /* object, or FE_NONE_ID */
+    uint32_t edge, edge_count; /* its operands: edges[edge .. edge + edge_count) */
+    uint32_t user_count;       /* distinct users */
     uint64_t pos;    /* in the order of the list; 0: never listed */
+} fe_node;
+
+/* The rest of a node, under the same id. */
+typedef struct {
     fe_string *name; /* NULL only for the root and in graphs read without names */
     fe_seq *args;    /* NULL: () */
     fe_seq *kwargs;  /* NULL: {}; otherwise string keys and values in turn */
     fe_meta *meta;   /* NULL: {} */
-} fe_node;
+    uint32_t type;   /* object, or FE_NONE_ID */
+    uint32_t first_user, last_user; /* edges */
+    uint32_t target_next;           /* the next node of the same target */
+} fe_detail;
 
 /* Memory that lives as long as a graph: blocks by size class, freed ones are used again. */
 typedef struct fe_chunk fe_chunk;
@@ -204,7 +209,8 @@ typedef struct fe_graph {
     fe_arena arena;
 
     fe_node *nodes;
-    uint32_t node_count, node_capacity; /* records: the root and erased nodes too */
+    fe_detail *details;
+    uint32_t node_count, node_capacity, detail_capacity; /* records: the root and erased nodes too */
     uint32_t live;                      /* nodes in the list, the root not counted */
 
     fe_edge *edges;
@@ -223,6 +229,7 @@ typedef struct fe_graph {
     uint32_t spare_count;
 
     fe_strings strings;
+    uint32_t shared_names;       /* nodes whose name belongs to another node */
     const fe_reserved *reserved; /* borrowed; may be NULL */
     int64_t *bases;              /* counters of generated names */
     uint32_t base_count, base_capacity;
@@ -246,6 +253,7 @@ void fe_arena_give(fe_arena *a, void *block, size_t size);
 
 fe_string *fe_string_get(fe_graph *g, const char *data, size_t len, fe_error *err); /* NULL: failed */
 fe_string *fe_string_find(const fe_strings *s, const char *data, size_t len);       /* NULL: not there */
+bool fe_string_is_in(const fe_strings *s, const fe_string *t);                      /* an equal string is */
 int fe_reserved_init(fe_reserved *r, const fe_allocator *a);
 int fe_reserved_add(fe_reserved *r, const char *data, size_t len) FE_MUST_CHECK;
 void fe_reserved_clear(fe_reserved *r);
@@ -254,6 +262,9 @@ void fe_reserved_clear(fe_reserved *r);
  * that the owner can set its flags. A new target takes a reference to the object. */
 int fe_target_get(fe_graph *g, fe_op op, uint32_t object, fe_string *text, uint32_t *out, bool *is_new,
                   fe_error *err) FE_MUST_CHECK;
+
+/* The first node of a target, or FE_NONE_ID; go on with details[id].target_next. */
+uint32_t fe_target_nodes(fe_graph *g, uint32_t target);
 
 /* ---- object.c: references to what the owner keeps -------------------------------------------------------------- */
 
@@ -292,7 +303,8 @@ typedef struct {
     size_t base_len;
     const char *name; /* the candidate once illegal characters are gone */
     size_t name_len;
-    int64_t number; /* 12, or -1 */
+    int64_t number;   /* 12, or -1 */
+    fe_string *known; /* the name's interned string when the caller has it, else NULL */
 } fe_candidate;
 
 /* Split an ASCII candidate as torch.fx does; buffer takes len + 2 bytes, for a candidate that has to change. */
@@ -342,6 +354,14 @@ void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target); /* and op, w
  * stood; a node put in meanwhile between it and the next one is not visited, as in torch.fx. */
 uint32_t fe_node_next(const fe_graph *g, uint32_t id);
 uint32_t fe_node_prev(const fe_graph *g, uint32_t id);
+
+/* The node that bears a name, or FE_NONE_ID. */
+static inline uint32_t fe_name_owner(const fe_graph *g, const fe_string *name)
+{
+    uint32_t owner = name->owner;
+
+    return owner == FE_NONE_ID || g->nodes[owner].flags & FE_NODE_ERASED ? FE_NONE_ID : owner;
+}
 
 static inline bool fe_node_is_listed(const fe_graph *g, uint32_t id)
 {
@@ -517,7 +537,7 @@ typedef struct {
     bool keep_random; /* random operators count as an effect */
 } fe_dce_options;
 
-bool fe_node_writes_out(const fe_node *n); /* a node stands under its keyword "out" */
+bool fe_node_writes_out(const fe_graph *g, uint32_t id); /* a node stands under its keyword "out" */
 /* Why a node would be kept if it had no users; FE_REASON_UNUSED when nothing keeps it. */
 fe_reason fe_node_effect(const fe_graph *g, uint32_t id, const fe_dce_options *o);
 /* Erase, from the last node to the first, what has neither users nor an effect; the graph must be in order. The report

@@ -1,7 +1,8 @@
 /* lint.c - the invariants of ir.h, checked in one walk along the list.
  *
  * A node's operands stand before it exactly when their positions are lower, so no set of seen nodes is needed. Names are
- * unique exactly when each node is the owner of its name.
+ * unique exactly when each node is the owner of its name. What no edit can break, only a fault of the core (edges against
+ * argument trees, links, name owners), is recounted when every fault is asked for.
  */
 #include "ir.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     fe_error *err;
     uint32_t output;   /* the first one met, or FE_NONE_ID */
     uint32_t computes; /* the first node met that is neither an input nor an attribute, or FE_NONE_ID */
+    bool shared_names; /* some node bears a name that is another's */
     bool full;         /* enough found */
     bool failed;
 } linter;
@@ -44,7 +46,7 @@ static uint32_t count_in_tree(const fe_seq *s, uint32_t def)
 static bool edge_is_linked(const fe_graph *g, uint32_t e)
 {
     const fe_edge *edge = &g->edges[e];
-    const fe_node *def = &g->nodes[edge->def];
+    const fe_detail *def = &g->details[edge->def];
 
     return (edge->prev == FE_NONE_ID ? def->first_user : g->edges[edge->prev].next) == e &&
            (edge->next == FE_NONE_ID ? def->last_user : g->edges[edge->next].prev) == e;
@@ -65,25 +67,24 @@ static void check_operand(linter *l, uint32_t id, const fe_node *n, uint32_t e)
 /* Edges against arguments, both ways and with multiplicity. */
 static void check_uses(linter *l, uint32_t id, const fe_node *n)
 {
+    const fe_detail *d = &l->g->details[id];
     uint64_t named = 0;
 
-    if (n->flags & FE_NODE_STALE)
-        fault(l, FE_FAULT_STALE_USERS, id, id);
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++) {
         const fe_edge *edge = &l->g->edges[e];
         named += edge->count;
         if (edge->user != id || !edge_is_linked(l->g, e))
             fault(l, FE_FAULT_STALE_USERS, edge->def, id);
     }
-    if (!n->args && !n->kwargs)
+    if (!d->args && !d->kwargs)
         return;
-    if (named != (uint64_t)fe_seq_node_count(n->args) + fe_seq_node_count(n->kwargs)) {
+    if (named != (uint64_t)fe_seq_node_count(d->args) + fe_seq_node_count(d->kwargs)) {
         fault(l, FE_FAULT_STALE_USERS, id, id);
         return;
     }
     for (uint32_t e = n->edge; n->edge_count > 1 && e < n->edge + n->edge_count; e++) {
         uint32_t def = l->g->edges[e].def;
-        if (count_in_tree(n->args, def) + count_in_tree(n->kwargs, def) != l->g->edges[e].count)
+        if (count_in_tree(d->args, def) + count_in_tree(d->kwargs, def) != l->g->edges[e].count)
             fault(l, FE_FAULT_STALE_USERS, def, id);
     }
 }
@@ -116,12 +117,15 @@ static void check_node(linter *l, uint32_t id)
         fault(l, FE_FAULT_UNLISTED, id, FE_NONE_ID);
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++)
         check_operand(l, id, n, e);
-    if (n->name && n->name->owner != id)
-        fault(l, FE_FAULT_DUPLICATE_NAME, id, n->name->owner);
-    if (!l->options->fx_only) {
-        check_uses(l, id, n);
+    const fe_string *name = l->shared_names ? l->g->details[id].name : NULL;
+    if (name && name->owner != id)
+        fault(l, FE_FAULT_DUPLICATE_NAME, id, name->owner);
+    if (n->flags & FE_NODE_STALE)
+        fault(l, FE_FAULT_STALE_USERS, id, id);
+    if (!l->options->fx_only)
         check_place(l, id, n);
-    }
+    if (l->options->all)
+        check_uses(l, id, n);
 }
 
 static void check_target(linter *l, uint32_t id)
@@ -147,7 +151,13 @@ static bool any_bad_target(const fe_graph *g)
 
 int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_error *err)
 {
-    linter l = {.g = g, .options = o, .faults = faults, .err = err, .output = FE_NONE_ID, .computes = FE_NONE_ID};
+    linter l = {.g = g,
+                .options = o,
+                .faults = faults,
+                .err = err,
+                .output = FE_NONE_ID,
+                .computes = FE_NONE_ID,
+                .shared_names = o->all || g->shared_names};
 
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
         check_node(&l, id);

@@ -21,7 +21,7 @@ uint32_t fe_meta_get(const fe_meta *m, uint32_t key)
 
 int fe_meta_reserve(fe_graph *g, uint32_t id, uint32_t len, fe_error *err)
 {
-    fe_meta *old = g->nodes[id].meta;
+    fe_meta *old = g->details[id].meta;
 
     if (!len || (old && old->capacity >= len))
         return 0;
@@ -35,13 +35,13 @@ int fe_meta_reserve(fe_graph *g, uint32_t id, uint32_t len, fe_error *err)
         memcpy(m->entries, old->entries, old->len * sizeof *m->entries);
         fe_arena_give(&g->arena, old, meta_size(old->capacity));
     }
-    g->nodes[id].meta = m;
+    g->details[id].meta = m;
     return 0;
 }
 
 int fe_meta_set(fe_graph *g, uint32_t id, uint32_t key, uint32_t object, fe_error *err)
 {
-    fe_meta *m = g->nodes[id].meta;
+    fe_meta *m = g->details[id].meta;
     uint32_t len = m ? m->len : 0;
 
     for (uint32_t i = 0; i < len; i++) {
@@ -55,7 +55,7 @@ int fe_meta_set(fe_graph *g, uint32_t id, uint32_t key, uint32_t object, fe_erro
     if (!m || len == m->capacity) {
         if (fe_meta_reserve(g, id, len + len / 2 + 1, err) < 0)
             return -1;
-        m = g->nodes[id].meta;
+        m = g->details[id].meta;
     }
     fe_object_ref(g, object);
     m->entries[m->len++] = (fe_meta_entry){key, object};
@@ -64,7 +64,7 @@ int fe_meta_set(fe_graph *g, uint32_t id, uint32_t key, uint32_t object, fe_erro
 
 bool fe_meta_delete(fe_graph *g, uint32_t id, uint32_t key)
 {
-    fe_meta *m = g->nodes[id].meta;
+    fe_meta *m = g->details[id].meta;
 
     for (uint32_t i = 0; m && i < m->len; i++) {
         if (m->entries[i].key == key) {
@@ -79,12 +79,12 @@ bool fe_meta_delete(fe_graph *g, uint32_t id, uint32_t key)
 
 void fe_meta_clear(fe_graph *g, uint32_t id)
 {
-    fe_meta *m = g->nodes[id].meta;
+    fe_meta *m = g->details[id].meta;
 
     if (!m)
         return;
     for (uint32_t i = 0; i < m->len; i++)
         fe_object_unref(g, m->entries[i].object);
     fe_arena_give(&g->arena, m, meta_size(m->capacity));
-    g->nodes[id].meta = NULL;
+    g->details[id].meta = NULL;
 }

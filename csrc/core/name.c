@@ -6,8 +6,6 @@
  */
 #include "ir.h"
 
-#include <stdio.h>
-
 #define MAX_DIGITS 18 /* of a number that fits an int64 for sure */
 
 static bool is_digit(char c)
@@ -132,11 +130,13 @@ int fe_name_set_counter(fe_graph *g, fe_string *base, int64_t count, fe_error *e
 
 static fe_string *numbered(fe_graph *g, const fe_string *base, int64_t number, fe_error *err)
 {
-    char small[128], digits[24];
-    int n = snprintf(digits, sizeof digits, "_%lld", (long long)number);
-    size_t len = base->len + (size_t)n;
-    char *text = small;
+    char small[128], digits[24], *at = digits + sizeof digits, *text = small;
     fe_string *s;
+
+    for (int64_t rest = number; rest || at == digits + sizeof digits; rest /= 10)
+        *--at = (char)('0' + rest % 10);
+    *--at = '_';
+    size_t n = (size_t)(digits + sizeof digits - at), len = base->len + n;
 
     if (len > sizeof small) {
         text = fe_resize(g->allocator, NULL, len);
@@ -146,7 +146,7 @@ static fe_string *numbered(fe_graph *g, const fe_string *base, int64_t number, f
         }
     }
     memcpy(text, base->data, base->len);
-    memcpy(text + base->len, digits, (size_t)n);
+    memcpy(text + base->len, at, n);
     s = fe_string_get(g, text, len, err);
     if (text != small)
         fe_resize(g->allocator, text, 0);
@@ -155,14 +155,15 @@ static fe_string *numbered(fe_graph *g, const fe_string *base, int64_t number, f
 
 static bool is_reserved(const fe_graph *g, const fe_string *s)
 {
-    return g->reserved && fe_string_find(&g->reserved->strings, s->data, s->len) != NULL;
+    return g->reserved && fe_string_is_in(&g->reserved->strings, s);
 }
 
 int fe_name_create(fe_graph *g, fe_candidate c, fe_new_name *out, fe_error *err)
 {
-    fe_string *base = fe_string_get(g, c.base, c.base_len, err);
-    fe_string *name = base ? fe_string_get(g, c.name, c.name_len, err) : NULL;
-    int64_t *count = name ? counter(g, base, err) : NULL;
+    fe_string *name = c.known ? c.known : fe_string_get(g, c.name, c.name_len, err);
+    bool whole = c.base_len == c.name_len;
+    fe_string *base = name && !whole ? fe_string_get(g, c.base, c.base_len, err) : name;
+    int64_t *count = base ? counter(g, base, err) : NULL;
     int64_t number = c.number;
 
     if (!count)

@@ -11,11 +11,11 @@ static bool names_node(fe_value v)
 }
 
 /* A call with a node under the keyword "out" writes to it. */
-bool fe_node_writes_out(const fe_node *n)
+bool fe_node_writes_out(const fe_graph *g, uint32_t id)
 {
-    const fe_seq *k = n->kwargs;
+    const fe_seq *k = g->details[id].kwargs;
 
-    if (n->flags & FE_NODE_OUT)
+    if (g->nodes[id].flags & FE_NODE_OUT)
         return true;
     for (uint32_t i = 0; k && i + 1 < k->len; i += 2) {
         const fe_string *key = k->items[i].kind == FE_STR ? k->items[i].as.string : NULL;
@@ -34,7 +34,7 @@ static fe_reason fx_effect(const fe_node *n, uint32_t flags, const fe_dce_option
     return n->flags & FE_NODE_FX_IMPURE ? FE_REASON_CALL : FE_REASON_UNUSED;
 }
 
-static fe_reason any_effect(const fe_node *n, uint32_t flags, const fe_dce_options *o)
+static fe_reason any_effect(const fe_graph *g, uint32_t id, uint32_t flags, const fe_dce_options *o)
 {
     if (flags & FE_TARGET_MUTATES)
         return FE_REASON_MUTATES;
@@ -46,9 +46,9 @@ static fe_reason any_effect(const fe_node *n, uint32_t flags, const fe_dce_optio
         return FE_REASON_UNKNOWN;
     if (o->keep_random && flags & FE_TARGET_RANDOM)
         return FE_REASON_RANDOM;
-    if (n->flags & FE_NODE_IMPURE)
+    if (g->nodes[id].flags & FE_NODE_IMPURE)
         return FE_REASON_CALL;
-    return fe_node_writes_out(n) ? FE_REASON_OUT : FE_REASON_UNUSED;
+    return fe_node_writes_out(g, id) ? FE_REASON_OUT : FE_REASON_UNUSED;
 }
 
 fe_reason fe_node_effect(const fe_graph *g, uint32_t id, const fe_dce_options *o)
@@ -60,7 +60,7 @@ fe_reason fe_node_effect(const fe_graph *g, uint32_t id, const fe_dce_options *o
     if (n->op == FE_OP_OUTPUT)
         return FE_REASON_OUTPUT;
     uint32_t flags = g->targets[n->target].flags;
-    return o->fx_policy ? fx_effect(n, flags, o) : any_effect(n, flags, o);
+    return o->fx_policy ? fx_effect(n, flags, o) : any_effect(g, id, flags, o);
 }
 
 /* The report gets room for every node first, so that nothing can fail once nodes begin to go. */

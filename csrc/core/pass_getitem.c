@@ -22,19 +22,24 @@ typedef struct {
     fe_error *err;
 } finder;
 
-static bool may_write(const fe_graph *g, const fe_node *n)
+static bool may_write(const fe_graph *g, uint32_t id)
 {
+    const fe_node *n = &g->nodes[id];
+
     if (n->op == FE_OP_PLACEHOLDER || n->op == FE_OP_OUTPUT || n->op == FE_OP_GET_ATTR)
         return false;
     if (g->targets[n->target].flags & (FE_TARGET_MUTATES | FE_TARGET_UNKNOWN))
         return true;
-    return n->flags & (FE_NODE_OUT | FE_NODE_IMPURE) || fe_node_writes_out(n);
+    return n->flags & (FE_NODE_OUT | FE_NODE_IMPURE) || fe_node_writes_out(g, id);
 }
 
-static bool is_getitem(const fe_graph *g, const fe_node *n)
+static bool is_getitem(const fe_graph *g, uint32_t id)
 {
-    return n->op == FE_OP_CALL_FUNCTION && g->targets[n->target].flags & FE_TARGET_GETITEM && !n->kwargs && n->args &&
-           n->args->len == 2 && n->args->items[0].kind == FE_NODE;
+    const fe_node *n = &g->nodes[id];
+    const fe_detail *d = &g->details[id];
+
+    return n->op == FE_OP_CALL_FUNCTION && g->targets[n->target].flags & FE_TARGET_GETITEM && !d->kwargs && d->args &&
+           d->args->len == 2 && d->args->items[0].kind == FE_NODE;
 }
 
 /* Whether indexing with v gives the object itself, or a view of it, whatever the source is. */
@@ -57,32 +62,32 @@ static bool is_basic_index(fe_value v)
     }
 }
 
-static bool has_writing_user(const fe_graph *g, const fe_node *n)
+static bool has_writing_user(const fe_graph *g, uint32_t id)
 {
-    for (uint32_t e = n->first_user; e != FE_NONE_ID; e = g->edges[e].next) {
-        if (may_write(g, &g->nodes[g->edges[e].user]))
+    for (uint32_t e = g->details[id].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
+        if (may_write(g, g->edges[e].user))
             return true;
     }
     return false;
 }
 
-static bool may_merge(const finder *f, const fe_node *first, const fe_node *again)
+static bool may_merge(const finder *f, uint32_t first, uint32_t again)
 {
-    if (f->options->fx_policy || f->last_write < first->pos)
+    if (f->options->fx_policy || f->last_write < f->g->nodes[first].pos)
         return true;
-    return is_basic_index(again->args->items[1]) && !has_writing_user(f->g, first) && !has_writing_user(f->g, again);
+    return is_basic_index(f->g->details[again].args->items[1]) && !has_writing_user(f->g, first) && !has_writing_user(f->g, again);
 }
 
 static fe_string *key_of(const finder *f, uint32_t id)
 {
-    return f->keys[id] ? f->keys[id] : f->g->nodes[id].name;
+    return f->keys[id] ? f->keys[id] : f->g->details[id].name;
 }
 
 /* fx_policy: the text torch.export makes of a getitem, "source.index". */
 static int make_text_key(finder *f, uint32_t id)
 {
     fe_graph *g = f->g;
-    const fe_seq *args = g->nodes[id].args;
+    const fe_seq *args = g->details[id].args;
     const fe_string *source = key_of(f, args->items[0].as.node);
     fe_buffer text;
 
@@ -100,7 +105,7 @@ static int make_text_key(finder *f, uint32_t id)
 
 static uint64_t key_hash(const finder *f, uint32_t id)
 {
-    const fe_seq *args = f->g->nodes[id].args;
+    const fe_seq *args = f->g->details[id].args;
 
     if (f->options->fx_policy)
         return fe_mix((uint64_t)(uintptr_t)f->keys[id]);
@@ -109,7 +114,7 @@ static uint64_t key_hash(const finder *f, uint32_t id)
 
 static bool same_key(const finder *f, uint32_t a, uint32_t b)
 {
-    const fe_seq *x = f->g->nodes[a].args, *y = f->g->nodes[b].args;
+    const fe_seq *x = f->g->details[a].args, *y = f->g->details[b].args;
 
     if (f->options->fx_policy)
         return f->keys[a] == f->keys[b];
@@ -135,7 +140,7 @@ static int visit(finder *f, uint32_t id, bool apply, fe_report *removed)
         return -1;
     uint64_t hash = key_hash(f, id);
     known *k = find(f, id, hash);
-    if (k->epoch != f->epoch || !may_merge(f, &g->nodes[k->node], &g->nodes[id])) {
+    if (k->epoch != f->epoch || !may_merge(f, k->node, id)) {
         *k = (known){.node = id, .epoch = f->epoch, .hash = hash};
         return 0;
     }
@@ -158,10 +163,9 @@ static int prepare(finder *f)
     uint32_t getitems = 0, size = 16;
 
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
-        const fe_node *n = &g->nodes[id];
-        getitems += is_getitem(g, n);
-        if (may_write(g, n))
-            f->last_write = n->pos;
+        getitems += is_getitem(g, id);
+        if (may_write(g, id))
+            f->last_write = g->nodes[id].pos;
     }
     while (size < 2 * getitems)
         size *= 2;
@@ -185,12 +189,11 @@ static int walk(finder *f, bool apply, fe_report *removed)
     fe_graph *g = f->g;
 
     for (uint32_t id = g->nodes[FE_ROOT].next, next; id != FE_ROOT; id = next) {
-        const fe_node *n = &g->nodes[id];
-        next = n->next;
-        if (is_getitem(g, n)) {
+        next = g->nodes[id].next;
+        if (is_getitem(g, id)) {
             if (visit(f, id, apply, removed) < 0)
                 return -1;
-        } else if (!f->options->fx_policy && f->last_write && may_write(g, n)) {
+        } else if (!f->options->fx_policy && f->last_write && may_write(g, id)) {
             f->epoch++;
         }
     }

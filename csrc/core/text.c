@@ -257,8 +257,8 @@ static void add_seq(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text
 
 static void add_name(const fe_graph *g, uint32_t id, fe_buffer *out)
 {
-    if (g->nodes[id].name)
-        add_string(g->nodes[id].name, out);
+    if (g->details[id].name)
+        add_string(g->details[id].name, out);
 }
 
 void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_form form, fe_buffer *out)
@@ -311,14 +311,14 @@ void fe_text_target(const fe_graph *g, const fe_renderer *r, uint32_t target, fe
         add_string(t->text, out);
 }
 
-static void add_arguments(const fe_graph *g, const fe_renderer *r, const fe_node *n, fe_buffer *out)
+static void add_arguments(const fe_graph *g, const fe_renderer *r, const fe_detail *d, fe_buffer *out)
 {
     static const fe_seq empty = {.len = 0, .type = FE_NONE_ID};
 
     fe_buffer_text(out, "(args = ");
-    add_tuple(g, r, n->args ? n->args : &empty, FE_TEXT_ARG, out);
+    add_tuple(g, r, d->args ? d->args : &empty, FE_TEXT_ARG, out);
     fe_buffer_text(out, ", kwargs = ");
-    add_dict(g, r, n->kwargs ? n->kwargs : &empty, FE_TEXT_ARG, out);
+    add_dict(g, r, d->kwargs ? d->kwargs : &empty, FE_TEXT_ARG, out);
     fe_buffer_char(out, ')');
 }
 
@@ -330,18 +330,19 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
 #undef X
     };
     const fe_node *n = &g->nodes[id];
+    const fe_detail *d = &g->details[id];
 
     if (n->op == FE_OP_OUTPUT) {
         fe_buffer_text(out, "return ");
-        if (n->args && n->args->len)
-            fe_text_value(g, r, n->args->items[0], FE_TEXT_STR, out);
+        if (d->args && d->args->len)
+            fe_text_value(g, r, d->args->items[0], FE_TEXT_STR, out);
         return;
     }
     fe_buffer_char(out, '%');
     add_name(g, id, out);
     fe_buffer_text(out, " : ");
-    if (n->type != FE_NONE_ID) {
-        add_object(r, n->type, FE_SHOW_TYPE, out);
+    if (d->type != FE_NONE_ID) {
+        add_object(r, d->type, FE_SHOW_TYPE, out);
         fe_buffer_char(out, ' ');
     }
     fe_buffer_text(out, "[num_users=");
@@ -353,25 +354,25 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
         fe_text_target(g, r, n->target, out);
     fe_buffer_char(out, ']');
     if (n->op == FE_OP_PLACEHOLDER) {
-        if (n->args && n->args->len) {
+        if (d->args && d->args->len) {
             fe_buffer_text(out, "(default=");
-            fe_text_value(g, r, n->args->items[0], FE_TEXT_STR, out);
+            fe_text_value(g, r, d->args->items[0], FE_TEXT_STR, out);
             fe_buffer_char(out, ')');
         }
     } else if (n->op != FE_OP_GET_ATTR) {
-        add_arguments(g, r, n, out);
+        add_arguments(g, r, d, out);
     }
 }
 
 /* torch.fx puts the type of the output, which stands last, in the head line. */
 static void add_return_type(const fe_graph *g, const fe_renderer *r, fe_buffer *out)
 {
-    const fe_node *last = &g->nodes[g->nodes[FE_ROOT].prev];
+    uint32_t last = g->nodes[FE_ROOT].prev, type = g->details[last].type;
 
-    if (last->op != FE_OP_OUTPUT || last->type == FE_NONE_ID)
+    if (g->nodes[last].op != FE_OP_OUTPUT || type == FE_NONE_ID)
         return;
     fe_buffer_text(out, " -> ");
-    add_object(r, last->type, FE_SHOW_TYPE, out);
+    add_object(r, type, FE_SHOW_TYPE, out);
 }
 
 void fe_text_graph(const fe_graph *g, const fe_renderer *r, fe_buffer *out)

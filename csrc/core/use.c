@@ -82,7 +82,8 @@ static void shrink_block(fe_graph *g, uint32_t first, uint32_t from, uint32_t to
 
 static void link_edge(fe_graph *g, uint32_t e)
 {
-    fe_node *def = &g->nodes[g->edges[e].def];
+    uint32_t id = g->edges[e].def;
+    fe_detail *def = &g->details[id];
 
     g->edges[e].next = FE_NONE_ID;
     g->edges[e].prev = def->last_user;
@@ -91,13 +92,13 @@ static void link_edge(fe_graph *g, uint32_t e)
     else
         g->edges[def->last_user].next = e;
     def->last_user = e;
-    def->user_count++;
+    g->nodes[id].user_count++;
 }
 
 static void unlink_edge(fe_graph *g, uint32_t e)
 {
     fe_edge *edge = &g->edges[e];
-    fe_node *def = &g->nodes[edge->def];
+    fe_detail *def = &g->details[edge->def];
 
     if (edge->prev == FE_NONE_ID)
         def->first_user = edge->next;
@@ -107,7 +108,7 @@ static void unlink_edge(fe_graph *g, uint32_t e)
         def->last_user = edge->prev;
     else
         g->edges[edge->next].prev = edge->prev;
-    def->user_count--;
+    g->nodes[edge->def].user_count--;
 }
 
 void fe_edge_move_last(fe_graph *g, uint32_t edge)
@@ -257,7 +258,7 @@ static int collect_operands(fe_graph *g, const fe_seq *args, const fe_seq *kwarg
     for (uint32_t i = 0; i < out->len; i++) {
         uint32_t def = out->defs[i];
         if (g->nodes[def].flags & FE_NODE_ERASED)
-            return fe_fail(err, FE_BAD_STATE, def, "argument '%s' is an erased node", g->nodes[def].name->data);
+            return fe_fail(err, FE_BAD_STATE, def, "argument '%s' is an erased node", g->details[def].name->data);
     }
     return 0;
 }
@@ -271,13 +272,13 @@ int fe_node_set_arguments(fe_graph *g, uint32_t id, fe_seq *args, fe_seq *kwargs
         return -1;
     fe_node_drop_operands(g, id);
     link_operands(g, id, block, &operands);
-    fe_node *n = &g->nodes[id];
-    if (n->args != args)
-        fe_seq_free(g, n->args);
-    if (n->kwargs != kwargs)
-        fe_seq_free(g, n->kwargs);
-    n->args = args;
-    n->kwargs = kwargs;
+    fe_detail *d = &g->details[id];
+    if (d->args != args)
+        fe_seq_free(g, d->args);
+    if (d->kwargs != kwargs)
+        fe_seq_free(g, d->kwargs);
+    d->args = args;
+    d->kwargs = kwargs;
     g->version++;
     return 0;
 }
@@ -306,7 +307,7 @@ static void move_edges(fe_graph *g, uint32_t id, uint32_t block)
     for (uint32_t i = 0; i < n->edge_count; i++) {
         fe_edge *e = &g->edges[block + i];
         *e = g->edges[n->edge + i];
-        fe_node *def = &g->nodes[e->def];
+        fe_detail *def = &g->details[e->def];
         if (e->prev == FE_NONE_ID)
             def->first_user = block + i;
         else
@@ -349,7 +350,7 @@ int fe_node_insert_argument(fe_graph *g, uint32_t id, uint32_t index, fe_value v
         return -1;
     operand_set operands = empty_set(g, nodes);
     collect_value(&operands, value);
-    fe_seq *args = with_item(g, g->nodes[id].args, index, value, err);
+    fe_seq *args = with_item(g, g->details[id].args, index, value, err);
     if (!args)
         return -1;
     if (take_block(g, old_count + operands.len, &block, err) < 0) {
@@ -370,8 +371,8 @@ int fe_node_insert_argument(fe_graph *g, uint32_t id, uint32_t index, fe_value v
     }
     if (count < old_count + operands.len)
         shrink_block(g, block, old_count + operands.len, count);
-    free_shell(g, g->nodes[id].args);
-    g->nodes[id].args = args;
+    free_shell(g, g->details[id].args);
+    g->details[id].args = args;
     g->version++;
     return 0;
 }
@@ -388,25 +389,29 @@ static void replace_in_tree(fe_seq *s, uint32_t old, uint32_t new)
     }
 }
 
+static uint32_t argument_nodes(const fe_graph *g, uint32_t id)
+{
+    return fe_seq_node_count(g->details[id].args) + fe_seq_node_count(g->details[id].kwargs);
+}
+
 static int reserve_replacement(fe_graph *g, uint32_t id, fe_error *err)
 {
-    const fe_node *n = &g->nodes[id];
-
-    return reserve_set(g, fe_seq_node_count(n->args) + fe_seq_node_count(n->kwargs), err);
+    return reserve_set(g, argument_nodes(g, id), err);
 }
 
 /* Memory is reserved. torch.fx takes the user out of the lists of all its operands and adds it again in the order of
  * its arguments; so do we, and users come out in the same order. */
 static void replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new)
 {
-    fe_node *n = &g->nodes[id];
-    operand_set operands = empty_set(g, fe_seq_node_count(n->args) + fe_seq_node_count(n->kwargs));
+    const fe_node *n = &g->nodes[id];
+    fe_detail *d = &g->details[id];
+    operand_set operands = empty_set(g, argument_nodes(g, id));
 
     unlink_operands(g, id);
-    replace_in_tree(n->args, old, new);
-    replace_in_tree(n->kwargs, old, new);
-    collect(&operands, n->args);
-    collect(&operands, n->kwargs);
+    replace_in_tree(d->args, old, new);
+    replace_in_tree(d->kwargs, old, new);
+    collect(&operands, d->args);
+    collect(&operands, d->kwargs);
     assert(operands.len <= n->edge_count);
     if (operands.len < n->edge_count)
         shrink_block(g, n->edge, n->edge_count, operands.len);
@@ -426,14 +431,14 @@ int fe_node_replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new
 
 int fe_node_replace_all_uses(fe_graph *g, uint32_t old, uint32_t new, fe_error *err)
 {
-    uint32_t e, last = g->nodes[old].last_user;
+    uint32_t e, last = g->details[old].last_user;
 
-    for (e = g->nodes[old].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
+    for (e = g->details[old].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
         if (reserve_replacement(g, g->edges[e].user, err) < 0)
             return -1;
     }
     /* When new is old each user goes to the end of the list again: stop at the one that was the last. */
-    for (e = g->nodes[old].first_user; e != FE_NONE_ID;) {
+    for (e = g->details[old].first_user; e != FE_NONE_ID;) {
         uint32_t next = g->edges[e].next;
         replace_operand(g, g->edges[e].user, old, new);
         if (e == last)

@@ -204,6 +204,7 @@ static int split_candidate(GraphObject *g, PyObject *name, fe_candidate *out, Py
         *out = fe_name_split(text, (size_t)len, *block);
         return 0;
     }
+    *out = (fe_candidate){0};
     *holder = PyObject_CallOneArg(g->state->split_name, name);
     if (!*holder || !PyArg_ParseTuple(*holder, "s#Ls#", &out->base, &base_len, &number, &out->name, &len))
         return -1;
@@ -229,6 +230,8 @@ static int add_node(GraphObject *g, fe_node_parts *parts, PyObject *candidate, f
             goto done;
         }
         parts->name = fe_name_split(stem->data, stem->len, block ? block : small);
+        if (parts->name.name == stem->data)
+            parts->name.known = stem;
     }
     if (graph_editable(g) < 0)
         goto done;
@@ -827,7 +830,7 @@ static PyObject *Graph_inserting_after(PyObject *self, PyObject *const *args, Py
 /* Whether nodes of target t are looked for: by op, and by equality of targets as in torch.fx (identity is quick). */
 static int target_matches(GraphObject *g, uint32_t t, fe_op op, PyObject *target)
 {
-    if (g->core->targets[t].op != op || g->core->targets[t].first == FE_NONE_ID)
+    if (g->core->targets[t].op != op || fe_target_nodes(g->core, t) == FE_NONE_ID)
         return 0;
     if (!target)
         return 1;
@@ -839,7 +842,7 @@ static int target_matches(GraphObject *g, uint32_t t, fe_op op, PyObject *target
 
 static int append_target_nodes(GraphObject *g, uint32_t t, PyObject *list)
 {
-    for (uint32_t id = g->core->targets[t].first; id != FE_NONE_ID; id = g->core->nodes[id].target_next) {
+    for (uint32_t id = g->core->targets[t].first; id != FE_NONE_ID; id = g->core->details[id].target_next) {
         PyObject *node = graph_node(g, id);
         int result = node ? PyList_Append(list, node) : -1;
         Py_XDECREF(node);
@@ -905,8 +908,9 @@ static PyObject *Graph_node(PyObject *self, PyObject *name)
         s = fe_string_find(&g->core->strings, data, (size_t)len);
     else
         PyErr_Clear(); /* no name holds a lone surrogate */
-    if (s && s->owner != FE_NONE_ID)
-        return graph_node(g, s->owner);
+    uint32_t owner = s ? fe_name_owner(g->core, s) : FE_NONE_ID;
+    if (owner != FE_NONE_ID)
+        return graph_node(g, owner);
     return PyErr_Format(PyExc_KeyError, "no node is named %R", name);
 }
 
@@ -922,7 +926,7 @@ static PyObject *Graph_output_node(PyObject *self, PyObject *Py_UNUSED(ignored))
     uint32_t last = g->core->nodes[FE_ROOT].prev;
     if (g->core->nodes[last].op != FE_OP_OUTPUT)
         return PyErr_Format(PyExc_LookupError, "the graph has no output: its last node is %s",
-                            last == FE_ROOT ? "missing" : g->core->nodes[last].name->data);
+                            last == FE_ROOT ? "missing" : g->core->details[last].name->data);
     return graph_node(g, last);
 }
 
@@ -1040,8 +1044,8 @@ static int separate_meta(GraphObject *copy)
     fe_error err;
 
     for (uint32_t id = 1; result == 0 && id < copy->core->node_count; id++) {
-        for (uint32_t i = 0; result == 0 && copy->core->nodes[id].meta && i < copy->core->nodes[id].meta->len; i++) {
-            fe_meta_entry entry = copy->core->nodes[id].meta->entries[i];
+        for (uint32_t i = 0; result == 0 && copy->core->details[id].meta && i < copy->core->details[id].meta->len; i++) {
+            fe_meta_entry entry = copy->core->details[id].meta->entries[i];
             PyObject *old = copy->objects[entry.object], *new = copy_containers(old, memo);
             uint32_t object;
             result = new ? 0 : -1;
@@ -1107,7 +1111,7 @@ static PyObject *get_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
     GraphObject *g = (GraphObject *)self;
     const fe_graph *c = g->core;
-    size_t bytes = c->arena.bytes + c->node_capacity * sizeof(fe_node) + c->edge_capacity * sizeof(fe_edge) +
+    size_t bytes = c->arena.bytes + c->node_capacity * sizeof(fe_node) + c->detail_capacity * sizeof(fe_detail) + c->edge_capacity * sizeof(fe_edge) +
                    c->target_capacity * sizeof(fe_target) + (c->target_mask + 1) * sizeof(uint32_t) +
                    c->object_capacity * 3 * sizeof(uint32_t) + (c->strings.mask + 1) * sizeof(void *) +
                    c->base_capacity * sizeof(int64_t) + c->scratch_capacity * sizeof(uint32_t) +

@@ -266,7 +266,7 @@ static int refresh_target(GraphObject *g, uint32_t index)
     fe_target t = g->core->targets[index];
     uint32_t flags = t.flags;
 
-    if (t.first == FE_NONE_ID || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR)
+    if (fe_target_nodes(g->core, index) == FE_NONE_ID || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR)
         return 0;
     PyObject *object = graph_target_object(g, index);
     if (!object)
@@ -317,7 +317,7 @@ static int refresh_all(GraphObject *g)
             return -1;
         if (!(g->core->targets[i].flags & FE_TARGET_PER_NODE))
             continue;
-        for (uint32_t id = g->core->targets[i].first; id != FE_NONE_ID; id = g->core->nodes[id].target_next) {
+        for (uint32_t id = g->core->targets[i].first; id != FE_NONE_ID; id = g->core->details[id].target_next) {
             if (refresh_call(g, id) < 0)
                 return -1;
         }

@@ -19,7 +19,7 @@ typedef struct {
 
 static const fe_meta *entries_of(const NodeObject *n)
 {
-    return n->graph->core->nodes[n->id].meta;
+    return n->graph->core->details[n->id].meta;
 }
 
 static uint32_t count_of(const NodeObject *n)
@@ -58,7 +58,7 @@ PyObject *meta_to_dict(GraphObject *g, uint32_t id)
         return NULL;
     }
     graph_pin(g); /* storing a key in the dict may run its __hash__ */
-    const fe_meta *m = g->core->nodes[id].meta;
+    const fe_meta *m = g->core->details[id].meta;
     for (uint32_t i = 0; m && i < m->len; i++) {
         PyObject *value = graph_object_at(g, m->entries[i].object);
         if (PyDict_SetItem(dict, key_of(g, m->entries[i]), value) < 0) {
@@ -228,7 +228,7 @@ static int replace_all(NodeObject *n, const entry_list *list)
 {
     fe_error err;
     fe_graph *core = n->graph->core;
-    fe_meta **meta = &core->nodes[n->id].meta, *old = *meta;
+    fe_meta **meta = &core->details[n->id].meta, *old = *meta;
 
     *meta = NULL;
     if (fe_meta_reserve(core, n->id, list->len, &err) < 0) {

@@ -16,6 +16,11 @@ static const fe_node *record(PyObject *self)
     return &node_of(self)->graph->core->nodes[node_of(self)->id];
 }
 
+static const fe_detail *detail(PyObject *self)
+{
+    return &node_of(self)->graph->core->details[node_of(self)->id];
+}
+
 static int readable(PyObject *self)
 {
     return graph_readable(node_of(self)->graph);
@@ -90,7 +95,7 @@ static PyObject *get_name(PyObject *self, void *Py_UNUSED(closure))
 {
     if (readable(self) < 0)
         return NULL;
-    return record(self)->name ? string_to_python(record(self)->name) : PyUnicode_FromString("");
+    return detail(self)->name ? string_to_python(detail(self)->name) : PyUnicode_FromString("");
 }
 
 static int set_name(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
@@ -104,7 +109,8 @@ static int set_name(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
     fe_string *name = string_from_python(node_of(self)->graph, value);
     if (!name)
         return -1;
-    if (name->owner != FE_NONE_ID && name->owner != node_of(self)->id) {
+    uint32_t owner = fe_name_owner(node_of(self)->graph->core, name);
+    if (owner != FE_NONE_ID && owner != node_of(self)->id) {
         PyErr_Format(PyExc_ValueError, "the name %R is taken by another node of the graph", value);
         return -1;
     }
@@ -168,7 +174,7 @@ static PyObject *get_type(PyObject *self, void *Py_UNUSED(closure))
 {
     if (readable(self) < 0)
         return NULL;
-    uint32_t type = record(self)->type;
+    uint32_t type = detail(self)->type;
     return Py_NewRef(type == FE_NONE_ID ? Py_None : graph_object_at(node_of(self)->graph, type));
 }
 
@@ -249,7 +255,7 @@ static PyObject *get_stack_trace(PyObject *self, void *Py_UNUSED(closure))
 
     if (readable(self) < 0 || graph_meta_key(g, g->state->str_stack_trace, false, &key) < 0)
         return NULL;
-    uint32_t object = key == FE_NONE_ID ? FE_NONE_ID : fe_meta_get(record(self)->meta, key);
+    uint32_t object = key == FE_NONE_ID ? FE_NONE_ID : fe_meta_get(detail(self)->meta, key);
     return Py_NewRef(object == FE_NONE_ID ? Py_None : graph_object_at(g, object));
 }
 
@@ -272,7 +278,7 @@ static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure))
     if (readable(self) < 0)
         return NULL;
     graph_pin(g);
-    args = args_to_python(g, record(self)->args);
+    args = args_to_python(g, detail(self)->args);
     graph_unpin(g);
     return args;
 }
@@ -285,7 +291,7 @@ static PyObject *get_kwargs(PyObject *self, void *Py_UNUSED(closure))
     if (readable(self) < 0)
         return NULL;
     graph_pin(g);
-    kwargs = kwargs_to_python(g, record(self)->kwargs);
+    kwargs = kwargs_to_python(g, detail(self)->kwargs);
     graph_unpin(g);
     return kwargs;
 }
@@ -298,8 +304,8 @@ static int put_arguments(PyObject *self, fe_seq *args, bool has_args, fe_seq *kw
     int result = editable(self);
 
     if (result == 0) {
-        result = fe_node_set_arguments(g->core, node_of(self)->id, has_args ? args : record(self)->args,
-                                       has_kwargs ? kwargs : record(self)->kwargs, &err);
+        result = fe_node_set_arguments(g->core, node_of(self)->id, has_args ? args : detail(self)->args,
+                                       has_kwargs ? kwargs : detail(self)->kwargs, &err);
         if (result < 0)
             raise(self, &err);
     }
@@ -390,7 +396,7 @@ static PyObject *Node_insert_arg(PyObject *self, PyObject *const *args, Py_ssize
     Py_ssize_t index = PyNumber_AsSsize_t(v[0], PyExc_IndexError);
     if ((index == -1 && PyErr_Occurred()) || value_from_python(g, v[1], &value) < 0)
         return NULL;
-    Py_ssize_t len = record(self)->args ? (Py_ssize_t)record(self)->args->len : 0;
+    Py_ssize_t len = detail(self)->args ? (Py_ssize_t)detail(self)->args->len : 0;
     int result = editable(self);
     if (result == 0 && (index < 0 || index > len)) {
         PyErr_Format(PyExc_IndexError, "insert_arg() index must be between 0 and %zd for node '%S', not %zd", len, self,
@@ -451,7 +457,7 @@ static PyObject *list_users(PyObject *self)
 {
     GraphObject *g = node_of(self)->graph;
     PyObject *list = PyList_New((Py_ssize_t)record(self)->user_count);
-    uint32_t e = record(self)->first_user;
+    uint32_t e = detail(self)->first_user;
 
     graph_pin(g);
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++, e = g->core->edges[e].next) {
@@ -513,7 +519,7 @@ static PyObject *replace_chosen_uses(PyObject *self, PyObject *replace_with, PyO
 
 static int hand_over_meta(PyObject *self, PyObject *replace_with)
 {
-    const fe_meta *m = record(replace_with)->meta;
+    const fe_meta *m = detail(replace_with)->meta;
     PyObject *dict;
 
     if (m && m->len) {
@@ -632,9 +638,9 @@ static PyObject *Node_is_impure(PyObject *self, PyObject *const *args, Py_ssize_
 
 static PyObject *Node_repr(PyObject *self)
 {
-    const fe_node *n = record(self);
+    const fe_string *name = detail(self)->name;
 
-    return n->name ? string_to_python(n->name) : PyUnicode_FromString("");
+    return name ? string_to_python(name) : PyUnicode_FromString("");
 }
 
 PyDoc_STRVAR(line_doc, "_line($self)\n--\n\n"

@@ -134,7 +134,7 @@ static PyObject *first_names(const fe_graph *core)
     uint32_t id = fe_node_next(core, FE_ROOT);
 
     for (int i = 0; names && id != FE_ROOT && i <= SHOWN; i++, id = fe_node_next(core, id)) {
-        PyObject *name = i < SHOWN ? string_to_python(core->nodes[id].name) : PyUnicode_FromString("...");
+        PyObject *name = i < SHOWN ? string_to_python(core->details[id].name) : PyUnicode_FromString("...");
         if (!name || PyList_Append(names, name) < 0)
             Py_CLEAR(names);
         Py_XDECREF(name);

@@ -18,9 +18,9 @@ const char lint_doc[] = "_lint($self, all, fx_only)\n--\n\n"
 
 static PyObject *name_of(const fe_graph *c, uint32_t id)
 {
-    if (id == FE_NONE_ID || !c->nodes[id].name)
+    if (id == FE_NONE_ID || !c->details[id].name)
         return Py_NewRef(Py_None);
-    return string_to_python(c->nodes[id].name);
+    return string_to_python(c->details[id].name);
 }
 
 static int parse_flags(const char *function, int count, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
@@ -166,10 +166,10 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
 
 static void add_node_name(const fe_graph *c, uint32_t id, fe_buffer *out)
 {
-    if (id == FE_NONE_ID || !c->nodes[id].name)
+    if (id == FE_NONE_ID || !c->details[id].name)
         fe_buffer_char(out, '?');
     else
-        fe_buffer_add(out, c->nodes[id].name->data, c->nodes[id].name->len);
+        fe_buffer_add(out, c->details[id].name->data, c->details[id].name->len);
 }
 
 static void add_target_text(GraphObject *g, uint32_t id, fe_buffer *out)
@@ -234,7 +234,7 @@ static int resolve_target(GraphObject *g, uint32_t index, PyObject *resolve)
     fe_target *t = &g->core->targets[index];
 
     t->flags &= ~(uint32_t)(FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
-    if (t->first == FE_NONE_ID || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
+    if (fe_target_nodes(g->core, index) == FE_NONE_ID || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
         t->object != FE_NONE_ID)
         return 0;
     PyObject *module = Py_NewRef(g->owning_module), *path = string_to_python(t->text);

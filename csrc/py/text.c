@@ -140,18 +140,19 @@ static int need_seq(rendering *r, const fe_seq *s, fe_text_form form)
 static int need_node(rendering *r, uint32_t id)
 {
     const fe_node *n = &r->g->core->nodes[id];
+    const fe_detail *d = &r->g->core->details[id];
     fe_text_form form = n->op == FE_OP_OUTPUT || n->op == FE_OP_PLACEHOLDER ? FE_TEXT_STR : FE_TEXT_ARG;
 
-    if (n->type != FE_NONE_ID && need(r, FE_SHOW_TYPE, n->type) < 0)
+    if (d->type != FE_NONE_ID && need(r, FE_SHOW_TYPE, d->type) < 0)
         return -1;
     if (n->target != FE_NONE_ID && r->g->core->targets[n->target].object != FE_NONE_ID &&
         need(r, FE_SHOW_CALLABLE, r->g->core->targets[n->target].object) < 0)
         return -1;
-    for (uint32_t i = 0; n->args && i < n->args->len; i++) {
-        if (need_value(r, n->args->items[i], form) < 0)
+    for (uint32_t i = 0; d->args && i < d->args->len; i++) {
+        if (need_value(r, d->args->items[i], form) < 0)
             return -1;
     }
-    return need_seq(r, n->kwargs, FE_TEXT_ARG);
+    return need_seq(r, d->kwargs, FE_TEXT_ARG);
 }
 
 /* The core writes plain ASCII strings itself; all others are quoted by Python's rules about what can be printed. */
@@ -196,7 +197,7 @@ rendering *rendering_new(GraphObject *g)
 
     graph_pin(g);
     for (uint32_t id = g->core->nodes[FE_ROOT].next; r && id != FE_ROOT; id = g->core->nodes[id].next) {
-        const fe_seq *args = g->core->nodes[id].args;
+        const fe_seq *args = g->core->details[id].args;
         for (uint32_t i = 0; r && args && i < args->len; i++) {
             if (need_value(r, args->items[i], FE_TEXT_STR) < 0) {
                 rendering_free(r);

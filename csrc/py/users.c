@@ -26,7 +26,7 @@ static bool has_user(const fe_graph *g, uint32_t def, uint32_t user)
 {
     if (g->nodes[user].edge_count <= g->nodes[def].user_count)
         return fe_edge_find(g, def, user) != FE_NONE_ID;
-    for (uint32_t e = g->nodes[def].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
+    for (uint32_t e = g->details[def].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
         if (g->edges[e].user == user)
             return true;
     }
@@ -37,7 +37,7 @@ static bool has_user(const fe_graph *g, uint32_t def, uint32_t user)
 
 static void take_down(const fe_graph *g, uint32_t def, bool backwards, uint32_t *ids)
 {
-    const fe_node *n = &g->nodes[def];
+    const fe_detail *n = &g->details[def];
 
     for (uint32_t e = backwards ? n->last_user : n->first_user; e != FE_NONE_ID;
          e = backwards ? g->edges[e].prev : g->edges[e].next)
@@ -143,7 +143,7 @@ static PyObject *users_to_dict(NodeObject *n)
         return NULL;
     }
     graph_pin(g);
-    for (uint32_t e = g->core->nodes[n->id].first_user; dict && e != FE_NONE_ID; e = g->core->edges[e].next) {
+    for (uint32_t e = g->core->details[n->id].first_user; dict && e != FE_NONE_ID; e = g->core->edges[e].next) {
         PyObject *user = graph_node(g, g->core->edges[e].user);
         if (!user || PyDict_SetItem(dict, user, Py_None) < 0)
             Py_CLEAR(dict);

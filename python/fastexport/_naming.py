@@ -41,7 +41,7 @@ def stem(target: object) -> str:
     Source: torch/fx/graph.py, ``Graph._target_to_str`` and ``_snake_case``.
     """
     if callable(target):
-        text = target.__name__
+        text: str = target.__name__  # type: ignore[attr-defined]
     elif isinstance(target, str):
         magic = target.startswith("__") and target.endswith("__")
         text = target[2:-2] if magic else target

@@ -1,0 +1,162 @@
+/* fx.h - raw access to live torch.fx graphs, shared by the fx_*.c files.
+ *
+ * torch.fx keeps the fields of a node in C slots; fx_layout.c finds their offsets. Reading a slot runs no Python code and
+ * is what makes these files fast. The rules that make it safe:
+ *   - a slot may be NULL or hold anything, for a user can delete it or assign to it: look before use;
+ *   - a borrowed object is good until Python code can run: at a call, at the release of an object, at the allocation of an
+ *     object that the collector tracks, at a comparison of dict keys that are not of an exact type we know;
+ *   - what has to last longer is kept in a snapshot, which holds references.
+ */
+#ifndef FE_FX_H
+#define FE_FX_H
+
+#include "module.h"
+
+/* ---- slots ------------------------------------------------------------------------------------------------------ */
+
+static inline PyObject **fx_slot(PyObject *node, Py_ssize_t offset)
+{
+    return (PyObject **)(void *)((char *)node + offset);
+}
+
+static inline PyObject *fx_get(PyObject *node, Py_ssize_t offset)
+{
+    return *fx_slot(node, offset);
+}
+
+static inline bool fx_is_erased(const fx_layout *l, PyObject *node)
+{
+    return *((char *)node + l->erased);
+}
+
+static inline bool fx_is_node(const fx_layout *l, PyObject *o)
+{
+    return Py_TYPE(o) == l->node_type || PyType_IsSubtype(Py_TYPE(o), l->node_type);
+}
+
+/* Whether a node is hashed and compared by identity, so that dicts and sets can hold it without running Python code. */
+static inline bool fx_is_plain(const fx_layout *l, PyObject *node)
+{
+    return Py_TYPE(node) == l->node_type ||
+           (Py_TYPE(node)->tp_hash == l->node_type->tp_hash &&
+            Py_TYPE(node)->tp_richcompare == l->node_type->tp_richcompare && fx_is_node(l, node));
+}
+
+/* The keys of a dict slot will be read soon: fetch its table, whose address is read now. */
+static inline void fx_prefetch_dict(PyObject *dict)
+{
+    if (dict && PyDict_Check(dict))
+        __builtin_prefetch(((PyDictObject *)dict)->ma_keys);
+}
+
+static inline void fx_prefetch_slots(PyObject *node)
+{
+    __builtin_prefetch((char *)node + 32);
+    __builtin_prefetch((char *)node + 96);
+}
+
+/* ---- fx_layout.c: the shape of torch.fx's objects ------------------------------------------------------------------- */
+
+/* 0 when the layout is known and graph is a torch.fx graph with a root node (new reference in *root), else -1. */
+int fx_check_graph(const module_state *st, PyObject *graph, PyObject **root);
+fe_op fx_op(const module_state *st, PyObject *op); /* FE_OP_UNKNOWN: none that a node in a graph may have */
+/* A list of hooks of the graph's owning module: 1 when there are any, 0, or -1. */
+int fx_has_hooks(PyObject *graph, const char *name);
+int fx_add_length(PyObject *graph, Py_ssize_t change);
+/* The parts of a graph that bulk edits write to; new references. */
+typedef struct {
+    PyObject *table;                             /* find_nodes: (op, target or None) -> dict of nodes */
+    PyObject *used_names, *base_count, *objects; /* a namespace: set, name -> count, node -> name */
+    PyObject *namespace;
+} fx_tables;
+int fx_tables_get(PyObject *graph, fx_tables *t); /* -1 with an exception when they are not what torch.fx makes */
+void fx_tables_clear(fx_tables *t);
+
+/* ---- fx_snapshot.c: the nodes of a graph at one moment ---------------------------------------------------------------- */
+
+/* What some nodes call: an opcode and a target, told apart by identity. */
+typedef struct {
+    PyObject *op, *target; /* strong */
+    PyObject *listed;      /* strong: the dict of find_nodes' table that holds its nodes; NULL: not looked up, or none */
+    uint32_t nodes;        /* in the snapshot */
+    uint32_t flags;        /* fe_target_flag */
+    uint8_t code;          /* fe_op */
+    bool known;            /* what it calls in the list is looked up */
+} fx_call;
+
+typedef struct {
+    fx_call *items;
+    uint32_t count, capacity;
+    uint32_t *slots, mask;
+} fx_calls;
+
+/* The call of a node's slots, made when new; runs no Python code. -1 with an exception when memory runs out. */
+int fx_calls_get(const module_state *st, fx_calls *c, PyObject *op, PyObject *target, uint32_t *out);
+/* Find the dict of find_nodes' table where nodes of a call are listed; with make, add a missing one. Runs Python code. */
+int fx_call_find_listed(PyObject *table, fx_call *call, bool make);
+void fx_calls_clear(fx_calls *c);
+
+typedef struct {
+    module_state *st;
+    PyObject *graph, *root; /* strong */
+    PyObject **nodes;       /* strong: the nodes in order, then others that were added */
+    uint32_t count, total, capacity;
+    size_t links; /* of the list, those of erased nodes too */
+    uint32_t *call, call_capacity; /* by node, an index into calls */
+    fx_calls calls;
+    uint32_t *slots, mask; /* hash table of the nodes' indexes by address */
+    bool regular;          /* the list reads the same both ways, without erased nodes, and _len is right */
+} fx_snapshot;
+
+/* Take a snapshot; runs no Python code between the first node and the last. Clear it also after a failure. */
+int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph);
+bool fx_snapshot_is_current(const fx_snapshot *s);
+int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out); /* a node that is not in the list */
+void fx_snapshot_clear(fx_snapshot *s);                             /* may run Python code */
+
+static inline uint32_t fx_hash(const void *p)
+{
+    return (uint32_t)(((uint64_t)(uintptr_t)p * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+}
+
+/* The index of a node, or FE_NONE_ID. */
+static inline uint32_t fx_snapshot_find(const fx_snapshot *s, const PyObject *node)
+{
+    for (uint32_t i = fx_hash(node) & s->mask;; i = (i + 1) & s->mask) {
+        uint32_t at = s->slots[i];
+        if (at == EMPTY_SLOT || s->nodes[at] == node)
+            return at;
+    }
+}
+
+/* ---- fx_edit.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Erase nodes in the order given; no hooks are called. All or nothing. */
+int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, uint32_t count);
+/* Put new in the place of old in all users; no hooks are called. */
+int fx_replace_uses(module_state *st, PyObject *old, PyObject *new);
+
+/* ---- functions of the module ------------------------------------------------------------------------------------------------ */
+
+PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_erase(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_insert(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+extern const char fx_configure_doc[], fx_read_doc[], fx_build_doc[], fx_erase_doc[], fx_replace_all_uses_doc[],
+    fx_insert_doc[], fx_lint_doc[], fx_eliminate_dead_code_doc[], fx_eliminate_getitems_doc[];
+
+/* A fast function's arguments: their number checked. */
+static inline int fx_arguments(const char *function, Py_ssize_t nargs, Py_ssize_t want)
+{
+    if (nargs == want)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s() takes exactly %zd arguments (%zd given)", function, want, nargs);
+    return -1;
+}
+
+#endif

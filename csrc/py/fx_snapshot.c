@@ -1,0 +1,265 @@
+/* fx_snapshot.c - the nodes of a live torch.fx graph at one moment, and what they call.
+ *
+ * A walk along the list reads slots only, so nothing can change it while it goes on; each node found is then held by a
+ * reference. Python code that runs later may change the graph, but not make the snapshot's pointers dangle, and
+ * fx_snapshot_is_current tells whether the list is still the same.
+ */
+#include "fx.h"
+
+static int no_memory(void)
+{
+    PyErr_NoMemory();
+    return -1;
+}
+
+static int grow(void *items, uint32_t *capacity, size_t need, size_t size)
+{
+    fe_error err;
+
+    return fe_grow(&fe_python_allocator, items, capacity, need, size, &err) < 0 ? no_memory() : 0;
+}
+
+/* An empty hash table of a power of two of slots. */
+static uint32_t *new_slots(size_t size)
+{
+    uint32_t *slots = size < UINT32_MAX ? PyMem_RawMalloc(size * sizeof *slots) : NULL;
+
+    if (slots)
+        memset(slots, 0xff, size * sizeof *slots);
+    else
+        PyErr_NoMemory();
+    return slots;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t call_slot(const fx_calls *c, const PyObject *op, const PyObject *target)
+{
+    uint32_t i = (fx_hash(target) + fx_hash(op)) & c->mask;
+
+    while (c->slots[i] != EMPTY_SLOT && (c->items[c->slots[i]].target != target || c->items[c->slots[i]].op != op))
+        i = (i + 1) & c->mask;
+    return i;
+}
+
+static int grow_call_slots(fx_calls *c)
+{
+    uint32_t size = c->slots ? (c->mask + 1) * 2 : 64;
+    uint32_t *slots = new_slots(size);
+
+    if (!slots)
+        return -1;
+    PyMem_RawFree(c->slots);
+    c->slots = slots;
+    c->mask = size - 1;
+    for (uint32_t i = 0; i < c->count; i++)
+        slots[call_slot(c, c->items[i].op, c->items[i].target)] = i;
+    return 0;
+}
+
+int fx_calls_get(const module_state *st, fx_calls *c, PyObject *op, PyObject *target, uint32_t *out)
+{
+    if ((!c->slots || c->count > c->mask / 2) && grow_call_slots(c) < 0)
+        return -1;
+    uint32_t *slot = &c->slots[call_slot(c, op, target)];
+    if (*slot == EMPTY_SLOT) {
+        if (grow(&c->items, &c->capacity, (size_t)c->count + 1, sizeof *c->items) < 0)
+            return -1;
+        c->items[c->count] =
+            (fx_call){.op = Py_XNewRef(op), .target = Py_XNewRef(target), .code = (uint8_t)fx_op(st, op)};
+        *slot = c->count++;
+    }
+    *out = *slot;
+    return 0;
+}
+
+int fx_call_find_listed(PyObject *table, fx_call *call, bool make)
+{
+    PyObject *target = call->code == FE_OP_CALL_FUNCTION ? call->target : Py_None, *key, *listed;
+
+    if (call->listed || (call->known && !make))
+        return 0;
+    if (!call->op || !target || !(key = PyTuple_Pack(2, call->op, target))) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "a node has no opcode or no target");
+        return -1;
+    }
+    listed = Py_XNewRef(PyDict_GetItemWithError(table, key));
+    if (!listed && make && !PyErr_Occurred() && (listed = PyDict_New()) && PyDict_SetItem(table, key, listed) < 0)
+        Py_CLEAR(listed);
+    Py_DECREF(key);
+    if (PyErr_Occurred())
+        return -1;
+    call->known = true;
+    if (listed && !PyDict_Check(listed)) {
+        Py_DECREF(listed);
+        PyErr_Format(PyExc_TypeError, "the find_nodes table holds a %.200s for opcode %S, not a dict",
+                     Py_TYPE(listed)->tp_name, call->op);
+        return -1;
+    }
+    call->listed = listed;
+    return 0;
+}
+
+void fx_calls_clear(fx_calls *c)
+{
+    fx_calls old = *c;
+
+    *c = (fx_calls){0};
+    for (uint32_t i = 0; i < old.count; i++) {
+        Py_XDECREF(old.items[i].op);
+        Py_XDECREF(old.items[i].target);
+        Py_XDECREF(old.items[i].listed);
+    }
+    PyMem_RawFree(old.items);
+    PyMem_RawFree(old.slots);
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+
+static int push(fx_snapshot *s, PyObject *node)
+{
+    const fx_layout *l = &s->st->fx;
+
+    if (grow(&s->nodes, &s->capacity, (size_t)s->count + 1, sizeof *s->nodes) < 0 ||
+        grow(&s->call, &s->call_capacity, (size_t)s->count + 1, sizeof *s->call) < 0 ||
+        fx_calls_get(s->st, &s->calls, fx_get(node, l->op), fx_get(node, l->target), &s->call[s->count]) < 0)
+        return -1;
+    s->calls.items[s->call[s->count]].nodes++;
+    s->nodes[s->count++] = Py_NewRef(node);
+    return 0;
+}
+
+static int damaged(const char *how)
+{
+    PyErr_Format(PyExc_ValueError, "the list of nodes of the torch.fx graph is damaged: %s", how);
+    return -1;
+}
+
+/* Along _next, as torch's own iterator goes: erased nodes are passed over. A turtle that jumps to the walker after 1, 2, 4,
+ * 8 ... steps is met again when the list runs in a circle that misses the root (Brent). */
+static int walk(fx_snapshot *s)
+{
+    const fx_layout *l = &s->st->fx;
+    PyObject *before = s->root, *turtle = s->root;
+    size_t jump = 1;
+
+    for (PyObject *node = fx_get(s->root, l->next); node != s->root; node = fx_get(node, l->next)) {
+        if (!node || !fx_is_node(l, node))
+            return damaged("a link leads to something that is no torch.fx.Node");
+        if (node == turtle)
+            return damaged("it runs in a circle");
+        if (++s->links == jump) {
+            turtle = node;
+            jump *= 2;
+        }
+        s->regular &= fx_get(node, l->prev) == before;
+        before = node;
+        if (fx_is_erased(l, node))
+            s->regular = false;
+        else if (push(s, node) < 0)
+            return -1;
+    }
+    s->regular &= fx_get(s->root, l->prev) == before;
+    return 0;
+}
+
+static void enter(fx_snapshot *s, uint32_t index)
+{
+    uint32_t i = fx_hash(s->nodes[index]) & s->mask;
+
+    while (s->slots[i] != EMPTY_SLOT)
+        i = (i + 1) & s->mask;
+    s->slots[i] = index;
+}
+
+/* Make a table for all nodes with room for as many more. */
+static int index_nodes(fx_snapshot *s)
+{
+    size_t size = 64;
+
+    while (size < 2 * (size_t)s->total + 2)
+        size *= 2;
+    uint32_t *slots = new_slots(size);
+    if (!slots)
+        return -1;
+    PyMem_RawFree(s->slots);
+    s->slots = slots;
+    s->mask = (uint32_t)size - 1;
+    for (uint32_t i = 0; i < s->total; i++)
+        enter(s, i);
+    return 0;
+}
+
+static int check_length(fx_snapshot *s)
+{
+    PyObject *len = PyObject_GetAttrString(s->graph, "_len");
+
+    if (!len)
+        return -1;
+    Py_ssize_t count = PyLong_AsSsize_t(len);
+    Py_DECREF(len);
+    if (count == -1 && PyErr_Occurred())
+        return -1;
+    s->regular &= count == (Py_ssize_t)s->count;
+    return 0;
+}
+
+int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph)
+{
+    *s = (fx_snapshot){.st = st, .regular = true};
+    if (fx_check_graph(st, graph, &s->root) < 0)
+        return -1;
+    s->graph = Py_NewRef(graph);
+    if (walk(s) < 0)
+        return -1;
+    s->total = s->count;
+    return index_nodes(s) < 0 ? -1 : check_length(s);
+}
+
+bool fx_snapshot_is_current(const fx_snapshot *s)
+{
+    const fx_layout *l = &s->st->fx;
+    size_t links = 0;
+    uint32_t i = 0;
+
+    for (PyObject *node = fx_get(s->root, l->next); node != s->root; node = fx_get(node, l->next)) {
+        if (links++ == s->links)
+            return false;
+        if (i < s->count && node == s->nodes[i]) {
+            const fx_call *call = &s->calls.items[s->call[i++]];
+            if (fx_is_erased(l, node) || fx_get(node, l->op) != call->op || fx_get(node, l->target) != call->target)
+                return false;
+        } else if (s->regular || !node || !fx_is_node(l, node) || !fx_is_erased(l, node)) {
+            return false;
+        }
+    }
+    return i == s->count;
+}
+
+int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out)
+{
+    if (grow(&s->nodes, &s->capacity, (size_t)s->total + 1, sizeof *s->nodes) < 0)
+        return -1;
+    *out = s->total;
+    s->nodes[s->total++] = Py_NewRef(node);
+    if (s->total > s->mask / 2 + 1)
+        return index_nodes(s);
+    enter(s, *out);
+    return 0;
+}
+
+void fx_snapshot_clear(fx_snapshot *s)
+{
+    fx_snapshot old = *s;
+
+    *s = (fx_snapshot){0};
+    for (uint32_t i = 0; i < (old.total > old.count ? old.total : old.count); i++)
+        Py_DECREF(old.nodes[i]);
+    PyMem_RawFree(old.nodes);
+    PyMem_RawFree(old.call);
+    PyMem_RawFree(old.slots);
+    fx_calls_clear(&old.calls);
+    Py_XDECREF(old.root);
+    Py_XDECREF(old.graph);
+}
