@@ -21,7 +21,7 @@ import torch
 
 @dataclass(frozen=True)
 class Job:
-    """Something to time: `run` on what `prepare` made; `run` alone when there is nothing to make."""
+    """Something to time: `run`, given what `prepare` makes."""
 
     run: Callable[[Any], object]
     prepare: Callable[[], Any] = lambda: None

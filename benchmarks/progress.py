@@ -3,62 +3,59 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Self
 
-T = TypeVar("T")
-WIDTH = 28
-
-
-def _draw(title: str, share: float, note: str) -> None:
-    done = round(min(share, 1.0) * WIDTH)
-    bar = "#" * done + "." * (WIDTH - done)
-    sys.stderr.write(f"\r\x1b[K{title:<34} [{bar}] {note}")
-    sys.stderr.flush()
+WIDTH = 24
 
 
-def steps(title: str, items: Iterable[T], count: int) -> Iterator[T]:
-    """Go through items and show how many are done; the bar is gone at the end."""
-    shown = sys.stderr.isatty()
-    start = time.monotonic()
-    try:
-        for i, item in enumerate(items):
-            if shown:
-                _draw(title, i / count, f"{i}/{count}  {time.monotonic() - start:.0f} s")
-            yield item
-    finally:
-        if shown:
+class Bar:
+    """`update` draws; the bar goes away at the end of the `with` block."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self.start = time.monotonic()
+
+    def update(self, share: float, title: str) -> None:
+        if self.shown:
+            done = round(min(share, 1.0) * WIDTH)
+            seconds = time.monotonic() - self.start
+            bar = "#" * done + "." * (WIDTH - done)
+            sys.stderr.write(f"\r\x1b[K[{bar}] {share:4.0%} {seconds:4.0f} s  {title[:50]}")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
 
 @contextmanager
 def waiting(title: str, expected: float) -> Iterator[None]:
-    """Show the time that passes beside the time expected, for a call that can't tell how far it is.
+    """A bar for a call that can't tell how far it is: it goes by the seconds the call should take.
 
-    Nothing timed belongs in here: a second thread draws.
+    Nothing timed belongs in here, for a second thread draws.
     """
-    if not sys.stderr.isatty():
-        if expected > 1:
-            print(f"{title} (about {expected:.0f} s)", file=sys.stderr, flush=True)
-        yield
-        return
     end = threading.Event()
+    with Bar() as bar:
+        if not bar.shown and expected > 1:
+            print(f"{title} (about {expected:.0f} s) ...", file=sys.stderr, flush=True)
 
-    def tick() -> None:
-        start = time.monotonic()
-        while not end.wait(0.2):
-            passed = time.monotonic() - start
-            share = passed / (passed + max(expected - passed, 0.1 * expected))
-            _draw(title, share, f"{passed:.0f} s of about {expected:.0f}")
+        def tick() -> None:
+            while not end.wait(0.2):
+                passed = time.monotonic() - bar.start
+                bar.update(min(passed / expected, 0.99), title)
 
-    ticker = threading.Thread(target=tick, daemon=True)
-    ticker.start()
-    try:
-        yield
-    finally:
-        end.set()
-        ticker.join()
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        ticker = threading.Thread(target=tick, daemon=True)
+        if bar.shown:
+            ticker.start()
+        try:
+            yield
+        finally:
+            end.set()
+            if bar.shown:
+                ticker.join()

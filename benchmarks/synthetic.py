@@ -5,6 +5,7 @@ Whatever is here uses the API that torch.fx.Graph and fastexport.Graph have in c
 
 import operator
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -118,6 +119,52 @@ def _is_read_as_tensor(node: Any) -> bool:
     if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.dim() == 0:
         return False
     return len(node.users) > 1
+
+
+def builder_of(graph: Any) -> Callable[[Any], Any]:
+    """A function that makes the nodes of a graph again in an empty one, as if written by hand.
+
+    It calls the graph's API once for each node and does nothing else.
+    """
+    constants: dict[str, Any] = {}
+    place = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
+
+    def constant(value: Any) -> str:
+        name = f"c{len(constants)}"
+        constants[name] = value
+        return name
+
+    def text(value: Any) -> str:
+        if hasattr(value, "all_input_nodes"):
+            return place[value]
+        if isinstance(value, tuple):
+            return f"({''.join(f'{text(item)}, ' for item in value)})"
+        if isinstance(value, list):
+            return f"[{', '.join(text(item) for item in value)}]"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in value.items())}}}"
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        return constant(value)
+
+    functions = {
+        node.target: constant(node.target) for node in graph.nodes if node.op == "call_function"
+    }
+    lines = ["def build(graph):", "    call_function = graph.call_function"]
+    for node in graph.nodes:
+        args = f"{text(node.args)}, {text(dict(node.kwargs))}" if node.kwargs else text(node.args)
+        if node.op == "call_function":
+            call = f"call_function({functions[node.target]}, {args})"
+        elif node.op in ("placeholder", "get_attr"):
+            call = f"graph.{node.op}({node.target!r})"
+        elif node.op == "output":
+            call = f"graph.output({text(node.args[0])})"
+        else:
+            call = f"graph.{node.op}({node.target!r}, {args})"
+        lines.append(f"    {place[node]} = {call}")
+    lines.append("    return graph")
+    exec(compile("\n".join(lines), "<a graph, written out>", "exec"), constants)
+    return constants["build"]
 
 
 def describe(graph: Any) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The examples in docstrings run and give what they show: those of Python modules and those of C."""
+"""The examples in docstrings, those of Python modules and those of C, give what they show."""
 
 import doctest
 import importlib
@@ -7,9 +7,8 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 import fastexport
+import pytest
 from fastexport import _core
 
 MODULES = ["fastexport"] + [
@@ -43,16 +42,17 @@ def names() -> dict[str, Any]:
     return known | {"node": mul, "new": mul, "old": add, "n": mul, "example": object()}
 
 
-def c_docstrings(module: ModuleType) -> list[tuple[str, str]]:
-    found = []
+def c_docstrings(module: ModuleType) -> list[Any]:
+    """The name and docstring of each object in a C module that shows an example."""
+    found: list[tuple[str, str | None]] = []
     for name, value in vars(module).items():
         found.append((name, value.__doc__))
         if isinstance(value, type):
             found += [(f"{name}.{key}", getattr(value, key).__doc__) for key in vars(value)]
-    return [(name, doc) for name, doc in found if isinstance(doc, str) and ">>>" in doc]
+    return [pytest.param(name, doc, id=name) for name, doc in found if doc and ">>>" in doc]
 
 
-@pytest.mark.parametrize("name, doc", c_docstrings(_core), ids=lambda value: value[:40])
+@pytest.mark.parametrize("name, doc", c_docstrings(_core))
 def test_c_docstring(name: str, doc: str) -> None:
     example = doctest.DocTestParser().get_doctest(
         doc, names() | {"operator": operator}, name, None, 0

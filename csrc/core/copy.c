@@ -172,7 +172,7 @@ static bool values_equal(const comparison *c, fe_value a, fe_value b)
         return strings_equal(a.as.string, b.as.string);
     if (fe_kind_is_seq(a.kind))
         return seqs_equal(c, a.as.seq, b.as.seq);
-    return fe_value_equal(a, b);
+    return fe_value_equal(a, b, NULL);
 }
 
 static bool seqs_equal(const comparison *c, const fe_seq *a, const fe_seq *b)

@@ -84,6 +84,7 @@ static void join_target(fe_graph *g, uint32_t id)
     else
         g->details[t->last].target_next = id;
     t->last = id;
+    t->count++;
 }
 
 /* Take `leaving` (FE_NONE_ID: none) and all erased nodes out of a target's list. */
@@ -274,15 +275,22 @@ void fe_node_erase(fe_graph *g, uint32_t id)
     g->nodes[n->prev].next = n->next;
     g->nodes[n->next].prev = n->prev;
     fe_node_drop_operands(g, id);
-    forget_nodes(g->details[id].args);
-    forget_nodes(g->details[id].kwargs);
     if (g->shared_names)
         leave_name(g, id);
     if (g->signature && n->op == FE_OP_PLACEHOLDER)
         fe_signature_forget_input(g->signature, id);
+    g->targets[n->target].count--;
     n->flags |= FE_NODE_ERASED;
     g->live--;
     g->version++;
+}
+
+void fe_node_forget(fe_graph *g, uint32_t id)
+{
+    if (!(g->nodes[id].flags & FE_NODE_ERASED))
+        return;
+    forget_nodes(g->details[id].args);
+    forget_nodes(g->details[id].kwargs);
 }
 
 void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name)
@@ -308,8 +316,10 @@ void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target)
 {
     bool listed = fe_node_is_listed(g, id);
 
-    if (listed)
+    if (listed) {
         prune_target(g, g->nodes[id].target, id);
+        g->targets[g->nodes[id].target].count--;
+    }
     g->nodes[id].target = target;
     g->nodes[id].op = g->targets[target].op;
     if (listed)

@@ -118,6 +118,7 @@ typedef struct {
     uint8_t op;
     uint32_t flags;
     uint32_t object;     /* the callable, or FE_NONE_ID when the target is a string */
+    uint32_t count;       /* its nodes in the list */
     uint32_t first, last; /* its nodes in order of arrival; erased ones drop out in fe_target_nodes */
     fe_string *text;     /* the string; for an object the stem that names of its nodes are made from */
 } fe_target;
@@ -287,9 +288,10 @@ typedef struct {
 
 /* A copy in g of a tree that may belong to another graph; NULL gives NULL. */
 int fe_seq_copy(fe_graph *g, const fe_value_map *map, const fe_seq *s, fe_seq **out, fe_error *err) FE_MUST_CHECK;
-/* Within one graph: the same kinds, types and values in the same order; floats by their bits, so nan equals nan. */
-bool fe_value_equal(fe_value a, fe_value b);
-uint64_t fe_value_hash(fe_value v);
+/* Within one graph: the same kinds, types and values in the same order; floats by their bits, so nan equals nan. Nodes
+ * count as what alias, by id, says they stand for (NULL: themselves). */
+bool fe_value_equal(fe_value a, fe_value b, const uint32_t *alias);
+uint64_t fe_value_hash(fe_value v, const uint32_t *alias);
 
 static inline bool fe_kind_is_seq(unsigned kind)
 {
@@ -342,9 +344,11 @@ typedef struct {
 int fe_node_create(fe_graph *g, const fe_node_parts *parts, uint32_t *out, fe_error *err) FE_MUST_CHECK;
 /* Put a node into the list, or move it. The anchor must be listed; a node put at itself stays where it is. */
 void fe_node_place(fe_graph *g, uint32_t id, fe_point at);
-/* Take a node that has no users out of the graph. In its arguments None stands for each node from then on; its links,
- * name, target and meta stay readable. */
+/* Take a node that has no users out of the graph. Its links, name, target and meta stay readable, and so do its
+ * arguments after fe_node_forget, which puts None in the place of each node (apart, for most erased nodes are never
+ * looked at again). */
 void fe_node_erase(fe_graph *g, uint32_t id);
+void fe_node_forget(fe_graph *g, uint32_t id); /* of a node that is not erased: does nothing */
 /* Forget the newest node, which was never listed: the way back from a build that failed. */
 void fe_node_discard(fe_graph *g, uint32_t id);
 void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name);
@@ -379,6 +383,9 @@ int fe_node_insert_argument(fe_graph *g, uint32_t id, uint32_t index, fe_value v
 /* In one node, or in all users of old, put new in the place of old; all or nothing. */
 int fe_node_replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new, fe_error *err) FE_MUST_CHECK;
 int fe_node_replace_all_uses(fe_graph *g, uint32_t old, uint32_t new, fe_error *err) FE_MUST_CHECK;
+/* Get the memory that replacing all uses of a node takes. After that it can't fail, however many nodes that was done for
+ * and as long as arguments grow no longer. */
+int fe_node_reserve_replacement(fe_graph *g, uint32_t old, fe_error *err) FE_MUST_CHECK;
 /* The operands of a node in a graph read without arguments; defs are distinct. */
 int fe_node_set_operands(fe_graph *g, uint32_t id, const uint32_t *defs, uint32_t count, fe_error *err) FE_MUST_CHECK;
 void fe_node_drop_operands(fe_graph *g, uint32_t id);
@@ -570,6 +577,7 @@ typedef struct {
 typedef struct {
     const fe_text *shown[FE_SHOW_COUNT]; /* by object; NULL: nothing was rendered so */
     uint32_t count;                      /* objects in each */
+    const uint32_t *alias;               /* by node, whose name to write for it; NULL: its own */
     void (*quote)(void *ctx, const fe_string *s, fe_buffer *out); /* the repr of a string that is not plain ASCII */
     void *ctx;
 } fe_renderer;
@@ -587,10 +595,10 @@ typedef struct {
     const fe_renderer *renderer; /* for fx_policy */
 } fe_getitem_options;
 
-/* Put the first getitem for each (source, index) in the place of all later ones. The report holds each removed node and
- * the one put in its place. Returns whether the graph changed, or -1. With `apply` false only the report is made, for
- * graphs read in part. */
-int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, bool apply, fe_report *removed,
-                          fe_error *err) FE_MUST_CHECK;
+/* Report each getitem that repeats an earlier one, and the one that can take its place. */
+int fe_find_repeated_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *repeated, fe_error *err) FE_MUST_CHECK;
+/* Put the first getitem for each (source, index) in the place of all later ones, and report them. Returns whether the
+ * graph changed, or -1 with the graph unchanged. */
+int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err) FE_MUST_CHECK;
 
 #endif

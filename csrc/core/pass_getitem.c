@@ -17,10 +17,24 @@ typedef struct {
     const fe_getitem_options *options;
     known *slots;
     uint32_t mask, count, epoch;
-    uint64_t last_write; /* position of the last node that may write, 0: none */
+    bool writes;         /* some node may write */
+    uint64_t last_write; /* position of the last such node */
+    uint32_t *alias;     /* by node: the getitem found to take its place, else itself; NULL: none found yet */
     fe_string **keys;    /* fx_policy: by node, the text that stands for a getitem; NULL: its name */
     fe_error *err;
 } finder;
+
+/* Whether any node may write, told without looking at them: by the targets in use, and by whether a string "out" is
+ * known to the graph at all. */
+static bool any_may_write(const fe_graph *g)
+{
+    for (uint32_t i = 0; i < g->target_count; i++) {
+        const uint32_t writing = FE_TARGET_MUTATES | FE_TARGET_UNKNOWN | FE_TARGET_PER_NODE;
+        if (g->targets[i].count && g->targets[i].flags & writing)
+            return true;
+    }
+    return fe_string_find(&g->strings, "out", 3) != NULL;
+}
 
 static bool may_write(const fe_graph *g, uint32_t id)
 {
@@ -73,9 +87,28 @@ static bool has_writing_user(const fe_graph *g, uint32_t id)
 
 static bool may_merge(const finder *f, uint32_t first, uint32_t again)
 {
-    if (f->options->fx_policy || f->last_write < f->g->nodes[first].pos)
+    if (!f->writes || f->last_write < f->g->nodes[first].pos)
         return true;
     return is_basic_index(f->g->details[again].args->items[1]) && !has_writing_user(f->g, first) && !has_writing_user(f->g, again);
+}
+
+static uint32_t meant(const finder *f, uint32_t id)
+{
+    return f->alias ? f->alias[id] : id;
+}
+
+/* Note that a getitem is to be replaced: what is indexed by or through it counts as its replacement from now on. */
+static int add_alias(finder *f, uint32_t id, uint32_t kept)
+{
+    if (!f->alias) {
+        f->alias = fe_resize(f->g->allocator, NULL, f->g->node_count * sizeof *f->alias);
+        if (!f->alias)
+            return fe_no_memory(f->err);
+        for (uint32_t i = 0; i < f->g->node_count; i++)
+            f->alias[i] = i;
+    }
+    f->alias[id] = kept;
+    return 0;
 }
 
 static fe_string *key_of(const finder *f, uint32_t id)
@@ -88,13 +121,15 @@ static int make_text_key(finder *f, uint32_t id)
 {
     fe_graph *g = f->g;
     const fe_seq *args = g->details[id].args;
-    const fe_string *source = key_of(f, args->items[0].as.node);
+    const fe_string *source = key_of(f, meant(f, args->items[0].as.node));
+    fe_renderer renderer = *f->options->renderer;
     fe_buffer text;
 
     fe_buffer_init(&text, g->allocator);
     fe_buffer_add(&text, source->data, source->len);
     fe_buffer_char(&text, '.');
-    fe_text_value(g, f->options->renderer, args->items[1], FE_TEXT_STR, &text);
+    renderer.alias = f->alias;
+    fe_text_value(g, &renderer, args->items[1], FE_TEXT_STR, &text);
     fe_string *key = text.failed ? NULL : fe_string_get(g, text.data, text.len, f->err);
     if (text.failed)
         fe_no_memory(f->err);
@@ -109,7 +144,7 @@ static uint64_t key_hash(const finder *f, uint32_t id)
 
     if (f->options->fx_policy)
         return fe_mix((uint64_t)(uintptr_t)f->keys[id]);
-    return fe_mix(fe_value_hash(args->items[1]) + args->items[0].as.node);
+    return fe_mix(fe_value_hash(args->items[1], f->alias) + meant(f, args->items[0].as.node));
 }
 
 static bool same_key(const finder *f, uint32_t a, uint32_t b)
@@ -118,7 +153,8 @@ static bool same_key(const finder *f, uint32_t a, uint32_t b)
 
     if (f->options->fx_policy)
         return f->keys[a] == f->keys[b];
-    return x->items[0].as.node == y->items[0].as.node && fe_value_equal(x->items[1], y->items[1]);
+    return meant(f, x->items[0].as.node) == meant(f, y->items[0].as.node) &&
+           fe_value_equal(x->items[1], y->items[1], f->alias);
 }
 
 /* The slot of the getitem with the key of id, or the free one to put id into. Slots of past epochs count as free. */
@@ -132,10 +168,8 @@ static known *find(const finder *f, uint32_t id, uint64_t hash)
 }
 
 /* Look at one getitem: report it when an earlier one serves, else remember it. */
-static int visit(finder *f, uint32_t id, bool apply, fe_report *removed)
+static int visit(finder *f, uint32_t id, fe_report *repeated)
 {
-    fe_graph *g = f->g;
-
     if (f->options->fx_policy && make_text_key(f, id) < 0)
         return -1;
     uint64_t hash = key_hash(f, id);
@@ -144,29 +178,38 @@ static int visit(finder *f, uint32_t id, bool apply, fe_report *removed)
         *k = (known){.node = id, .epoch = f->epoch, .hash = hash};
         return 0;
     }
-    if (fe_report_add(removed, FE_REASON_UNUSED, id, k->node, f->err) < 0)
+    if (add_alias(f, id, k->node) < 0)
         return -1;
-    if (!apply)
-        return 0;
-    if (fe_node_replace_all_uses(g, id, k->node, f->err) < 0) {
-        removed->len--;
-        return -1;
-    }
-    fe_node_erase(g, id);
-    return 0;
+    return fe_report_add(repeated, FE_REASON_UNUSED, id, k->node, f->err);
+}
+
+static uint32_t count_getitems(const fe_graph *g)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < g->target_count; i++)
+        count += g->targets[i].flags & FE_TARGET_GETITEM ? g->targets[i].count : 0;
+    return count;
+}
+
+static void find_last_write(finder *f)
+{
+    uint32_t id = f->g->nodes[FE_ROOT].prev;
+
+    while (id != FE_ROOT && !may_write(f->g, id))
+        id = f->g->nodes[id].prev;
+    f->writes = id != FE_ROOT;
+    f->last_write = f->g->nodes[id].pos;
 }
 
 /* Size the tables for all getitems of the graph and find the last write. */
 static int prepare(finder *f)
 {
     fe_graph *g = f->g;
-    uint32_t getitems = 0, size = 16;
+    uint32_t getitems = count_getitems(g), size = 16;
 
-    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
-        getitems += is_getitem(g, id);
-        if (may_write(g, id))
-            f->last_write = g->nodes[id].pos;
-    }
+    if (!f->options->fx_policy && any_may_write(g))
+        find_last_write(f);
     while (size < 2 * getitems)
         size *= 2;
     f->slots = fe_resize(g->allocator, NULL, size * sizeof *f->slots);
@@ -184,31 +227,50 @@ static int prepare(finder *f)
     return 0;
 }
 
-static int walk(finder *f, bool apply, fe_report *removed)
+static int walk(finder *f, fe_report *repeated)
 {
     fe_graph *g = f->g;
 
-    for (uint32_t id = g->nodes[FE_ROOT].next, next; id != FE_ROOT; id = next) {
-        next = g->nodes[id].next;
+    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
         if (is_getitem(g, id)) {
-            if (visit(f, id, apply, removed) < 0)
+            if (visit(f, id, repeated) < 0)
                 return -1;
-        } else if (!f->options->fx_policy && f->last_write && may_write(g, id)) {
+        } else if (f->writes && may_write(g, id)) {
             f->epoch++;
         }
     }
     return 0;
 }
 
-int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, bool apply, fe_report *removed, fe_error *err)
+int fe_find_repeated_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *repeated, fe_error *err)
 {
     finder f = {.g = g, .options = o, .err = err};
-    uint32_t before = removed->len;
     int result = prepare(&f);
 
     if (result == 0)
-        result = walk(&f, apply, removed);
+        result = walk(&f, repeated);
     fe_resize(g->allocator, f.slots, 0);
     fe_resize(g->allocator, f.keys, 0);
-    return result < 0 ? -1 : removed->len > before;
+    fe_resize(g->allocator, f.alias, 0);
+    return result;
+}
+
+int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err)
+{
+    uint32_t before = removed->len;
+    int result = fe_find_repeated_getitems(g, o, removed, err);
+
+    for (uint32_t i = before; result == 0 && i < removed->len; i++)
+        result = fe_node_reserve_replacement(g, removed->items[i].node, err);
+    if (result < 0) {
+        removed->len = before;
+        return -1;
+    }
+    for (uint32_t i = before; i < removed->len; i++) {
+        fe_record r = removed->items[i];
+        if (fe_node_replace_all_uses(g, r.node, r.other, err) < 0)
+            assert(!"the memory was reserved");
+        fe_node_erase(g, r.node);
+    }
+    return removed->len > before;
 }

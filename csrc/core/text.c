@@ -5,22 +5,40 @@
  */
 #include "ir.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* ---- numbers ---- */
 
+/* The next decimal with as many digits; false when there is none. */
+static bool next_decimal(char *text)
+{
+    for (char *at = strchr(text, 'e'); at-- > text;) {
+        if (*at < '0' || *at > '9')
+            continue;
+        if (*at != '9') {
+            ++*at;
+            return true;
+        }
+        *at = '0';
+    }
+    return false;
+}
+
 /* The fewest digits that read back as the value, without a point; *exponent is that of the first digit. Up to 15 digits
- * survive a double, so when 15 do not suffice 16 or 17 are needed. The point may be a locale's, hence skipped. */
+ * survive a normal double, so when 15 do not suffice 16 or 17 are needed; a subnormal may need less. Above a power of two
+ * doubles lie twice as far apart as below it, so the decimal above may do where the nearest, below, does not. The point
+ * may be a locale's, hence skipped. */
 static int shortest_digits(double value, char digits[20], int *exponent)
 {
     char text[40];
     int n = 0;
 
-    for (int precision = 15; precision <= 17; precision++) {
+    for (int precision = value < DBL_MIN ? 1 : 15; precision <= 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision - 1, value);
-        if (strtod(text, NULL) == value)
+        if (strtod(text, NULL) == value || (precision == 16 && next_decimal(text) && strtod(text, NULL) == value))
             break;
     }
     const char *at = text;
@@ -255,8 +273,10 @@ static void add_seq(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text
     }
 }
 
-static void add_name(const fe_graph *g, uint32_t id, fe_buffer *out)
+static void add_name(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffer *out)
 {
+    if (r->alias)
+        id = r->alias[id];
     if (g->details[id].name)
         add_string(g->details[id].name, out);
 }
@@ -289,7 +309,7 @@ void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_
     case FE_NODE:
         if (form == FE_TEXT_ARG)
             fe_buffer_char(out, '%');
-        add_name(g, v.as.node, out);
+        add_name(g, r, v.as.node, out);
         break;
     case FE_OBJECT:
         add_object(r, v.as.object, form == FE_TEXT_REPR ? FE_SHOW_REPR : FE_SHOW_STR, out);
@@ -339,7 +359,7 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
         return;
     }
     fe_buffer_char(out, '%');
-    add_name(g, id, out);
+    add_name(g, r, id, out);
     fe_buffer_text(out, " : ");
     if (d->type != FE_NONE_ID) {
         add_object(r, d->type, FE_SHOW_TYPE, out);
@@ -364,22 +384,9 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
     }
 }
 
-/* torch.fx puts the type of the output, which stands last, in the head line. */
-static void add_return_type(const fe_graph *g, const fe_renderer *r, fe_buffer *out)
-{
-    uint32_t last = g->nodes[FE_ROOT].prev, type = g->details[last].type;
-
-    if (g->nodes[last].op != FE_OP_OUTPUT || type == FE_NONE_ID)
-        return;
-    fe_buffer_text(out, " -> ");
-    add_object(r, type, FE_SHOW_TYPE, out);
-}
-
 void fe_text_graph(const fe_graph *g, const fe_renderer *r, fe_buffer *out)
 {
-    fe_buffer_text(out, "graph()");
-    add_return_type(g, r, out);
-    fe_buffer_char(out, ':');
+    fe_buffer_text(out, "graph():");
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
         fe_buffer_text(out, "\n    ");
         fe_text_node(g, r, id, out);

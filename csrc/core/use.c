@@ -429,14 +429,21 @@ int fe_node_replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new
     return 0;
 }
 
+int fe_node_reserve_replacement(fe_graph *g, uint32_t old, fe_error *err)
+{
+    for (uint32_t e = g->details[old].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
+        if (reserve_replacement(g, g->edges[e].user, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int fe_node_replace_all_uses(fe_graph *g, uint32_t old, uint32_t new, fe_error *err)
 {
     uint32_t e, last = g->details[old].last_user;
 
-    for (e = g->details[old].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
-        if (reserve_replacement(g, g->edges[e].user, err) < 0)
-            return -1;
-    }
+    if (fe_node_reserve_replacement(g, old, err) < 0)
+        return -1;
     /* When new is old each user goes to the end of the list again: stop at the one that was the last. */
     for (e = g->details[old].first_user; e != FE_NONE_ID;) {
         uint32_t next = g->edges[e].next;

@@ -121,18 +121,23 @@ int fe_seq_copy(fe_graph *g, const fe_value_map *map, const fe_seq *s, fe_seq **
     return 0;
 }
 
-static bool seq_equal(const fe_seq *a, const fe_seq *b)
+static bool seq_equal(const fe_seq *a, const fe_seq *b, const uint32_t *alias)
 {
     if (a->len != b->len || a->type != b->type)
         return false;
     for (uint32_t i = 0; i < a->len; i++) {
-        if (!fe_value_equal(a->items[i], b->items[i]))
+        if (!fe_value_equal(a->items[i], b->items[i], alias))
             return false;
     }
     return true;
 }
 
-bool fe_value_equal(fe_value a, fe_value b)
+static uint32_t meant(uint32_t node, const uint32_t *alias)
+{
+    return alias ? alias[node] : node;
+}
+
+bool fe_value_equal(fe_value a, fe_value b, const uint32_t *alias)
 {
     if (a.kind != b.kind)
         return false;
@@ -151,15 +156,15 @@ bool fe_value_equal(fe_value a, fe_value b)
     case FE_STR:
         return a.as.string == b.as.string;
     case FE_NODE:
-        return a.as.node == b.as.node;
+        return meant(a.as.node, alias) == meant(b.as.node, alias);
     case FE_OBJECT:
         return a.as.object == b.as.object;
     default:
-        return seq_equal(a.as.seq, b.as.seq);
+        return seq_equal(a.as.seq, b.as.seq, alias);
     }
 }
 
-uint64_t fe_value_hash(fe_value v)
+uint64_t fe_value_hash(fe_value v, const uint32_t *alias)
 {
     uint64_t h = v.kind, word = 0;
 
@@ -183,14 +188,14 @@ uint64_t fe_value_hash(fe_value v)
         word = v.as.string->hash;
         break;
     case FE_NODE:
-        word = v.as.node;
+        word = meant(v.as.node, alias);
         break;
     case FE_OBJECT:
         word = v.as.object;
         break;
     default:
         for (uint32_t i = 0; i < v.as.seq->len; i++)
-            h = fe_mix(h ^ fe_value_hash(v.as.seq->items[i]));
+            h = fe_mix(h ^ fe_value_hash(v.as.seq->items[i], alias));
         return h;
     }
     return fe_mix(h * UINT64_C(0x9e3779b97f4a7c15) ^ word);

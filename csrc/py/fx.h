@@ -62,7 +62,9 @@ int fx_check_graph(const module_state *st, PyObject *graph, PyObject **root);
 fe_op fx_op(const module_state *st, PyObject *op); /* FE_OP_UNKNOWN: none that a node in a graph may have */
 /* A list of hooks of the graph's owning module: 1 when there are any, 0, or -1. */
 int fx_has_hooks(PyObject *graph, const char *name);
-int fx_add_length(PyObject *graph, Py_ssize_t change);
+/* What _len will be after a change, made beforehand so that fx_set_length can't fail; NULL with an exception. */
+PyObject *fx_new_length(const module_state *st, PyObject *graph, Py_ssize_t change);
+int fx_set_length(const module_state *st, PyObject *graph, PyObject *length);
 /* The parts of a graph that bulk edits write to; new references. */
 typedef struct {
     PyObject *table;                             /* find_nodes: (op, target or None) -> dict of nodes */
@@ -110,6 +112,8 @@ typedef struct {
 
 /* Take a snapshot; runs no Python code between the first node and the last. Clear it also after a failure. */
 int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph);
+/* A snapshot of given objects instead of a list, in their order; each must be a torch.fx.Node. */
+int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *const *nodes, Py_ssize_t count);
 bool fx_snapshot_is_current(const fx_snapshot *s);
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out); /* a node that is not in the list */
 void fx_snapshot_clear(fx_snapshot *s);                             /* may run Python code */
@@ -128,6 +132,39 @@ static inline uint32_t fx_snapshot_find(const fx_snapshot *s, const PyObject *no
             return at;
     }
 }
+
+/* ---- fx_view.c: what a pass needs to see of a live graph, in the core's form ------------------------------------------- */
+
+typedef struct {
+    bool lint;      /* for torch.fx's lint: names, the find_nodes table, targets, operands */
+    bool facts;     /* about targets, and calls where they depend on arguments */
+    bool fx_policy; /* only the facts that torch.fx's policy looks at */
+    bool operands;
+} fx_wants;
+
+/* Node i of the snapshot has the id i + 1 in the core, also those that are not in the list but used by one that is; call
+ * i is target i. */
+typedef struct {
+    fx_snapshot s;
+    PyObject *owner;  /* strong: the owning module, or None */
+    GraphObject *g;   /* strong: a graph of ours that holds what is read */
+    fe_graph *core;   /* of g */
+    uint8_t *flags;   /* by node: fe_node_flag */
+    uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
+} fx_view;
+
+static inline uint32_t fx_view_id(uint32_t index)
+{
+    return index + 1;
+}
+
+/* 0, or -1 with an exception; clear the view in both cases. */
+int fx_view_open(fx_view *v, module_state *st, PyObject *graph, const fx_wants *wants);
+void fx_view_clear(fx_view *v);
+/* Whether every node has as many users as the arguments of the nodes tell. */
+bool fx_view_is_settled(const fx_view *v);
+/* A fault as (fault name, node name, operand name or None, message). */
+PyObject *fx_view_fault(const fx_view *v, const fe_record *fault);
 
 /* ---- fx_edit.c ------------------------------------------------------------------------------------------------------------ */
 

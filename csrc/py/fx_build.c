@@ -284,26 +284,28 @@ static int fill_namespace(builder *b)
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------------- */
 
-/* From here on only attributes that exist are assigned and nodes linked. */
+/* The names are made first; then only attributes that exist are assigned, and nodes linked, which can't fail. */
 static int install(builder *b)
 {
-    const fx_layout *l = &b->st->fx;
-    const fe_graph *c = b->g->core;
-    PyObject *lookup = PyObject_GetAttrString(b->graph, "_find_nodes_lookup_table");
+    static const char *const texts[] = {"table", "_used_names", "_base_count", "_obj_to_name", "_len"};
+    PyObject *lookup = PyObject_GetAttrString(b->graph, "_find_nodes_lookup_table"), *names[5] = {NULL};
     PyObject *namespace = lookup ? PyObject_GetAttrString(b->graph, "_graph_namespace") : NULL;
-    PyObject *length = namespace ? PyLong_FromUnsignedLong(c->live) : NULL;
-    int result = -1;
+    PyObject *length = PyLong_FromUnsignedLong(b->g->core->live);
+    PyObject *owners[] = {lookup, namespace, namespace, namespace, b->graph};
+    PyObject *values[] = {b->table, b->used_names, b->base_count, b->objects, length};
+    int result = namespace && length ? 0 : -1;
 
-    if (length && PyObject_SetAttrString(lookup, "table", b->table) == 0 &&
-        PyObject_SetAttrString(namespace, "_used_names", b->used_names) == 0 &&
-        PyObject_SetAttrString(namespace, "_base_count", b->base_count) == 0 &&
-        PyObject_SetAttrString(namespace, "_obj_to_name", b->objects) == 0)
-        result = PyObject_SetAttrString(b->graph, "_len", length);
-    for (uint32_t id = c->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = c->nodes[id].next) {
-        PyObject *done = l->prepend(b->root, b->nodes[id]);
+    for (int i = 0; result == 0 && i < 5; i++)
+        result = (names[i] = PyUnicode_InternFromString(texts[i])) ? 0 : -1;
+    for (int i = 0; result == 0 && i < 5; i++)
+        result = PyObject_SetAttr(owners[i], names[i], values[i]);
+    for (uint32_t id = record(b, FE_ROOT)->next; result == 0 && id != FE_ROOT; id = record(b, id)->next) {
+        PyObject *done = b->st->fx.prepend(b->root, b->nodes[id]);
         result = done ? 0 : -1;
         Py_XDECREF(done);
     }
+    for (int i = 0; i < 5; i++)
+        Py_XDECREF(names[i]);
     Py_XDECREF(length);
     Py_XDECREF(namespace);
     Py_XDECREF(lookup);

@@ -102,7 +102,11 @@ PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
         found.node_type = (PyTypeObject *)Py_NewRef(args[0]);
         found.illegal_names = args[1];
         found.symbols = args[2];
-        if (!(found.held = PyTuple_Pack(2, args[1], args[2]))) {
+        PyObject *str_len = PyUnicode_InternFromString("_len");
+        found.held = str_len ? PyTuple_Pack(3, args[1], args[2], str_len) : NULL;
+        Py_XDECREF(str_len);
+        found.str_len = str_len;
+        if (!found.held) {
             Py_DECREF(found.node_type);
             return NULL;
         }
@@ -170,18 +174,18 @@ int fx_has_hooks(PyObject *graph, const char *name)
     return any;
 }
 
-int fx_add_length(PyObject *graph, Py_ssize_t change)
+PyObject *fx_new_length(const module_state *st, PyObject *graph, Py_ssize_t change)
 {
-    PyObject *len = PyObject_GetAttrString(graph, "_len");
+    PyObject *len = PyObject_GetAttr(graph, st->fx.str_len);
     Py_ssize_t count = len ? PyLong_AsSsize_t(len) : -1;
-    int result = -1;
 
-    if (len && !(count == -1 && PyErr_Occurred())) {
-        Py_SETREF(len, PyLong_FromSsize_t(count + change));
-        result = len ? PyObject_SetAttrString(graph, "_len", len) : -1;
-    }
     Py_XDECREF(len);
-    return result;
+    return count == -1 && PyErr_Occurred() ? NULL : PyLong_FromSsize_t(count + change);
+}
+
+int fx_set_length(const module_state *st, PyObject *graph, PyObject *length)
+{
+    return PyObject_SetAttr(graph, st->fx.str_len, length);
 }
 
 static PyObject *typed_attribute(PyObject *o, const char *name, PyTypeObject *type)

@@ -217,6 +217,24 @@ int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph)
     return index_nodes(s) < 0 ? -1 : check_length(s);
 }
 
+int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *const *nodes, Py_ssize_t count)
+{
+    *s = (fx_snapshot){.st = st};
+    if (fx_check_graph(st, graph, &s->root) < 0)
+        return -1;
+    s->graph = Py_NewRef(graph);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!fx_is_node(&st->fx, nodes[i])) {
+            PyErr_Format(PyExc_TypeError, "a torch.fx.Node was expected, not %.200s", Py_TYPE(nodes[i])->tp_name);
+            return -1;
+        }
+        if (push(s, nodes[i]) < 0)
+            return -1;
+    }
+    s->total = s->count;
+    return index_nodes(s);
+}
+
 bool fx_snapshot_is_current(const fx_snapshot *s)
 {
     const fx_layout *l = &s->st->fx;

@@ -830,7 +830,7 @@ static PyObject *Graph_inserting_after(PyObject *self, PyObject *const *args, Py
 /* Whether nodes of target t are looked for: by op, and by equality of targets as in torch.fx (identity is quick). */
 static int target_matches(GraphObject *g, uint32_t t, fe_op op, PyObject *target)
 {
-    if (g->core->targets[t].op != op || fe_target_nodes(g->core, t) == FE_NONE_ID)
+    if (g->core->targets[t].op != op || !g->core->targets[t].count)
         return 0;
     if (!target)
         return 1;
@@ -842,7 +842,7 @@ static int target_matches(GraphObject *g, uint32_t t, fe_op op, PyObject *target
 
 static int append_target_nodes(GraphObject *g, uint32_t t, PyObject *list)
 {
-    for (uint32_t id = g->core->targets[t].first; id != FE_NONE_ID; id = g->core->details[id].target_next) {
+    for (uint32_t id = fe_target_nodes(g->core, t); id != FE_NONE_ID; id = g->core->details[id].target_next) {
         PyObject *node = graph_node(g, id);
         int result = node ? PyList_Append(list, node) : -1;
         Py_XDECREF(node);
@@ -1172,6 +1172,7 @@ static PyMethodDef graph_methods[] = {
     {"_eliminate_dead_code", FAST(Graph_eliminate_dead_code), eliminate_dead_code_doc},
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
+    {"_names", Graph_names, METH_O, names_doc},
     {NULL, NULL, 0, NULL},
 };
 

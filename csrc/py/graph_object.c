@@ -266,7 +266,7 @@ static int refresh_target(GraphObject *g, uint32_t index)
     fe_target t = g->core->targets[index];
     uint32_t flags = t.flags;
 
-    if (fe_target_nodes(g->core, index) == FE_NONE_ID || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR)
+    if (!t.count || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR)
         return 0;
     PyObject *object = graph_target_object(g, index);
     if (!object)

@@ -21,6 +21,7 @@ typedef struct {
     PyCFunction prepend;     /* _NodeBase._prepend */
     PyObject *illegal_names; /* of torch.fx.graph: name -> what it would hide; borrowed from held */
     PyObject *symbols;       /* tuple: classes of raw symbols, which create_node warns of; borrowed from held */
+    PyObject *str_len;       /* "_len"; borrowed from held */
     PyObject *held;          /* tuple: keeps alive what this struct borrows */
 } fx_layout;
 
@@ -192,7 +193,8 @@ PyObject *text_of(GraphObject *g, uint32_t id);
 PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-extern const char eliminate_dead_code_doc[], eliminate_getitems_doc[], lint_doc[];
+PyObject *Graph_names(PyObject *self, PyObject *ids);
+extern const char eliminate_dead_code_doc[], eliminate_getitems_doc[], lint_doc[], names_doc[];
 
 PyObject *fault_message(GraphObject *g, const fe_record *fault);
 

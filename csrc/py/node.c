@@ -200,6 +200,11 @@ static PyObject *get_erased(PyObject *self, void *Py_UNUSED(closure))
     return readable(self) < 0 ? NULL : PyBool_FromLong(record(self)->flags & FE_NODE_ERASED);
 }
 
+static PyObject *get_id(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBytes_FromStringAndSize((const char *)&node_of(self)->id, sizeof(uint32_t));
+}
+
 static PyObject *get_next(PyObject *self, void *Py_UNUSED(closure))
 {
     return readable(self) < 0 ? NULL : graph_node(node_of(self)->graph, record(self)->next);
@@ -277,6 +282,7 @@ static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure))
 
     if (readable(self) < 0)
         return NULL;
+    fe_node_forget(g->core, node_of(self)->id);
     graph_pin(g);
     args = args_to_python(g, detail(self)->args);
     graph_unpin(g);
@@ -290,6 +296,7 @@ static PyObject *get_kwargs(PyObject *self, void *Py_UNUSED(closure))
 
     if (readable(self) < 0)
         return NULL;
+    fe_node_forget(g->core, node_of(self)->id);
     graph_pin(g);
     kwargs = kwargs_to_python(g, detail(self)->kwargs);
     graph_unpin(g);
@@ -715,6 +722,7 @@ static PyGetSetDef node_getset[] = {
     {"prev", get_prev, NULL, "The node before; before the first one, the root.", NULL},
     {"graph", get_graph, NULL, "The graph of this node.", NULL},
     {"stack_trace", get_stack_trace, set_stack_trace, "meta['stack_trace'], or None.", NULL},
+    {"_id", get_id, NULL, "The node's id as bytes, for Graph._names.", NULL},
     {"_erased", get_erased, NULL, "Whether the node was erased from its graph.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -7,11 +7,16 @@
 
 const char eliminate_dead_code_doc[] =
     "_eliminate_dead_code($self, fx_policy, keep_random, explain)\n--\n\n"
-    "Run dead-code elimination; the graph must be in order. Returns (names of the removed nodes, in order of removal;\n"
-    "dict from every node's name to the reason it was kept or removed, or None).";
+    "Run dead-code elimination; the graph must be in order. Returns (ids of the removed nodes, in order of removal, as\n"
+    "bytes for _names; dict from every node's name to the reason it was kept or removed, or None).";
 
-const char eliminate_getitems_doc[] = "_eliminate_getitems($self, fx_policy)\n--\n\n"
-                                      "Run getitem elimination. Returns the pairs (removed name, name in its place).";
+const char eliminate_getitems_doc[] =
+    "_eliminate_getitems($self, fx_policy)\n--\n\n"
+    "Run getitem elimination. Returns (ids of the removed nodes, ids of the nodes in their places), each as bytes for _names.";
+
+const char names_doc[] = "_names($self, ids, /)\n--\n\n"
+                         "The names of nodes whose ids a pass gave as bytes. Names are made when they are asked for, since most\n"
+                         "are never looked at.";
 
 const char lint_doc[] = "_lint($self, all, fx_only)\n--\n\n"
                         "Check the graph. Returns the faults as tuples (fault name, node name, operand name or None, message).";
@@ -37,14 +42,33 @@ static int parse_flags(const char *function, int count, PyObject *const *args, P
     return 0;
 }
 
-/* ---- dead code ---------------------------------------------------------------------------------------------------- */
-
-static PyObject *removed_names(const fe_graph *c, const fe_report *r)
+/* One column of a report as bytes. */
+static PyObject *ids_of(const fe_report *r, bool others)
 {
-    PyObject *list = PyList_New((Py_ssize_t)r->len);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(r->len * sizeof(uint32_t)));
 
-    for (uint32_t i = 0; list && i < r->len; i++) {
-        PyObject *name = name_of(c, r->items[i].node);
+    for (uint32_t i = 0; bytes && i < r->len; i++) {
+        uint32_t id = others ? r->items[i].other : r->items[i].node;
+        memcpy(PyBytes_AS_STRING(bytes) + i * sizeof id, &id, sizeof id);
+    }
+    return bytes;
+}
+
+PyObject *Graph_names(PyObject *self, PyObject *ids)
+{
+    GraphObject *g = (GraphObject *)self;
+
+    if (graph_readable(g) < 0)
+        return NULL;
+    if (!PyBytes_Check(ids) || PyBytes_GET_SIZE(ids) % (Py_ssize_t)sizeof(uint32_t))
+        return PyErr_Format(PyExc_TypeError, "_names() takes the bytes that a pass gave");
+    Py_ssize_t count = PyBytes_GET_SIZE(ids) / (Py_ssize_t)sizeof(uint32_t);
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        uint32_t id;
+        memcpy(&id, PyBytes_AS_STRING(ids) + i * (Py_ssize_t)sizeof id, sizeof id);
+        PyObject *name = id < g->core->node_count ? name_of(g->core, id)
+                                                  : PyErr_Format(PyExc_ValueError, "no node has id %u", id);
         if (!name)
             Py_CLEAR(list);
         else
@@ -52,6 +76,8 @@ static PyObject *removed_names(const fe_graph *c, const fe_report *r)
     }
     return list;
 }
+
+/* ---- dead code ---------------------------------------------------------------------------------------------------- */
 
 static int add_reason(PyObject *dict, const fe_graph *c, uint32_t id, fe_reason reason)
 {
@@ -83,7 +109,7 @@ static PyObject *all_reasons(const fe_graph *c, const fe_dce_options *o, const f
 PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     GraphObject *g = (GraphObject *)self;
-    PyObject *names = NULL, *reasons = NULL, *result = NULL;
+    PyObject *ids = NULL, *reasons = NULL, *result = NULL;
     fe_report removed;
     fe_error err;
     int flag[3], changed;
@@ -101,11 +127,11 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
     graph_pin(g);
     if (changed < 0)
         raise_core(g->state, &err);
-    else if ((names = removed_names(g->core, &removed)) &&
+    else if ((ids = ids_of(&removed, false)) &&
              (reasons = flag[2] ? all_reasons(g->core, &options, &removed) : Py_NewRef(Py_None)))
-        result = PyTuple_Pack(2, names, reasons);
+        result = PyTuple_Pack(2, ids, reasons);
     graph_unpin(g);
-    Py_XDECREF(names);
+    Py_XDECREF(ids);
     Py_XDECREF(reasons);
     fe_report_clear(&removed);
     graph_sweep(g);
@@ -113,23 +139,6 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
 }
 
 /* ---- getitems ------------------------------------------------------------------------------------------------------- */
-
-static PyObject *replaced_pairs(const fe_graph *c, const fe_report *r)
-{
-    PyObject *list = PyList_New((Py_ssize_t)r->len);
-
-    for (uint32_t i = 0; list && i < r->len; i++) {
-        PyObject *removed = name_of(c, r->items[i].node), *kept = name_of(c, r->items[i].other);
-        PyObject *pair = removed && kept ? PyTuple_Pack(2, removed, kept) : NULL;
-        Py_XDECREF(removed);
-        Py_XDECREF(kept);
-        if (!pair)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, pair);
-    }
-    return list;
-}
 
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -149,13 +158,11 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
     }
     fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
     fe_report_init(&removed, g->core->allocator);
-    changed = fe_eliminate_getitems(g->core, &options, true, &removed, &err);
-    graph_pin(g);
+    changed = fe_eliminate_getitems(g->core, &options, &removed, &err);
     if (changed < 0)
         raise_core(g->state, &err);
     else
-        result = replaced_pairs(g->core, &removed);
-    graph_unpin(g);
+        result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
     rendering_free(texts);
     fe_report_clear(&removed);
     graph_sweep(g);
@@ -234,7 +241,7 @@ static int resolve_target(GraphObject *g, uint32_t index, PyObject *resolve)
     fe_target *t = &g->core->targets[index];
 
     t->flags &= ~(uint32_t)(FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
-    if (fe_target_nodes(g->core, index) == FE_NONE_ID || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
+    if (!t->count || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
         t->object != FE_NONE_ID)
         return 0;
     PyObject *module = Py_NewRef(g->owning_module), *path = string_to_python(t->text);

@@ -254,6 +254,7 @@ PyObject *text_of(GraphObject *g, uint32_t id)
 
     if (!r)
         return NULL;
+    fe_node_forget(g->core, id);
     graph_pin(g);
     fe_buffer_init(&text, g->core->allocator);
     if (need_for(r, id) == 0) {

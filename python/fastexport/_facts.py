@@ -271,6 +271,8 @@ _TORCH_EFFECT = frozenset(
     set_num_threads set_printoptions set_rng_state set_warn_always use_deterministic_algorithms
     """.split()
 )
+# Of torch.utils._pytree and torch.fx._pytree, as in graphs of exported modules.
+_PYTREE = frozenset("tree_flatten tree_flatten_spec tree_leaves tree_unflatten".split())
 # Public names of torch.nn.functional that are no functions on tensors.
 _NOT_FUNCTIONAL = frozenset(("assert_int_or_pair", "boolean_dispatch", "handle_torch_function"))
 # What a true (or given) argument of these names does in a Python function of torch.
@@ -452,10 +454,10 @@ def _function_facts(target: object) -> int:
         asks_arguments = _asks_arguments(torch, target)
     except Exception:  # its attributes, its hash: nobody vouches for such a target
         bits, rule, asks_arguments = UNKNOWN, None, False
-    if isinstance(target, str) and target.startswith("torch.ops."):
-        return UNKNOWN  # an operator by name, in a graph from a file
     if not callable(target):
-        bits |= NOT_CALLABLE
+        # An operator by name, in a graph from a file, is not wrong: it is only not known here.
+        is_operator = type(target) is str and target.startswith("torch.ops.")
+        return UNKNOWN if is_operator else UNKNOWN | NOT_CALLABLE
     if asks_arguments:
         return bits | PER_NODE
     return bits | (PER_NODE if rule else 0) | _fx_facts(torch, target, (), {})
@@ -766,6 +768,8 @@ def _judge_torch_function(torch: _Torch, target: Any) -> _Verdict:
         return _NOBODY
     if name in _TORCH_EFFECT:
         return EFFECT, None
+    if name in _PYTREE and module.endswith("._pytree") and _is_of(_find(module), name, target):
+        return _PURE
     if _is_of(torch.module, name, target):
         if name in _TORCH_PURE:
             return _judge_parameters(target)

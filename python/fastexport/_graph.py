@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastexport import _core, _node, _pickle
@@ -69,36 +69,39 @@ class Graph(_core.Graph):
         start = time.perf_counter()
         self._raise_faults(fx_only=True)
         if is_impure_node is None:
-            removed, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
+            ids, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
         else:
-            removed, reasons = self._eliminate_by_callback(is_impure_node, explain)
-        modified = bool(removed)
-        for path, graph in self._reached_subgraphs(policy) if recurse else ():
-            inner = graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain)
-            modified |= inner.modified
-            removed += [f"{path}/{name}" for name in inner.removed]
-            if reasons is not None:
-                reasons.update({f"{path}/{name}": why for name, why in (inner.reasons or {}).items()})
+            ids, reasons = self._eliminate_by_callback(is_impure_node, explain)
+        inner = [
+            (path, graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain))
+            for path, graph in (self._reached_subgraphs(policy) if recurse else ())
+        ]
+        if reasons is not None:
+            reasons.update(_under_paths((path, (result.reasons or {}).items()) for path, result in inner))
         return PassResult(
-            "eliminate_dead_code", modified, removed, reasons=reasons, seconds=time.perf_counter() - start
+            "eliminate_dead_code",
+            bool(ids) or any(result.modified for _, result in inner),
+            removed=lambda: self._names(ids) + _inner_names(inner),
+            reasons=reasons,
+            seconds=time.perf_counter() - start,
         )
 
     def _eliminate_by_callback(
         self, is_impure_node: Callable[[Node], bool], explain: bool
-    ) -> tuple[list[str], dict[str, str] | None]:
-        removed: list[str] = []
+    ) -> tuple[bytes, dict[str, str] | None]:
+        ids: list[bytes] = []
         reasons: dict[str, str] | None = {} if explain else None
         for node in reversed(self.nodes):
             impure = is_impure_node(node)
             if not impure and not node.users:
                 self.erase_node(node)
-                removed.append(node.name)
+                ids.append(node._id)
                 why = "removed: no users and no effect"
             else:
                 why = "kept: is_impure_node says it has an effect" if impure else "kept: it has users"
             if reasons is not None:
                 reasons[node.name] = why
-        return removed, reasons
+        return b"".join(ids), reasons
 
     def eliminate_getitems(self, *, recurse: bool = True, policy: Policy = "safe") -> PassResult:
         """Keep one ``operator.getitem`` for each source and index, the first.
@@ -113,15 +116,24 @@ class Graph(_core.Graph):
         """
         check_policy(policy)
         start = time.perf_counter()
-        pairs = self._eliminate_getitems(policy == "torch")
-        for path, graph in self.subgraphs.items() if recurse and self.subgraphs else ():
-            inner = graph.eliminate_getitems(policy=policy)
-            pairs += [(f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items()]
+        removed, kept = self._eliminate_getitems(policy == "torch")
+        inner = [
+            (path, graph.eliminate_getitems(policy=policy))
+            for path, graph in ((self.subgraphs or {}).items() if recurse else ())
+        ]
+
+        def replaced() -> dict[str, str]:
+            pairs = dict(zip(self._names(removed), self._names(kept), strict=True))
+            pairs.update(
+                (f"{path}/{old}", f"{path}/{new}") for path, result in inner for old, new in result.replaced.items()
+            )
+            return pairs
+
         return PassResult(
             "eliminate_getitems",
-            bool(pairs),
-            [old for old, _ in pairs],
-            dict(pairs),
+            bool(removed) or any(result.modified for _, result in inner),
+            removed=lambda: self._names(removed) + _inner_names(inner),
+            replaced=replaced,
             seconds=time.perf_counter() - start,
         )
 
@@ -238,6 +250,16 @@ class Graph(_core.Graph):
         rows.insert(1, tuple("-" * width for width in widths))
         for row in rows:
             print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), file=file)
+
+
+def _inner_names(inner: list[tuple[str, PassResult]]) -> list[str]:
+    """Names of nodes that a pass removed in subgraphs, as ``path/name``."""
+    return [f"{path}/{name}" for path, result in inner for name in result.removed]
+
+
+def _under_paths(groups: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> dict[str, str]:
+    """Reasons of subgraphs, with ``path/name`` for names."""
+    return {f"{path}/{name}": why for path, reasons in groups for name, why in reasons}
 
 
 def check_policy(policy: str) -> None:

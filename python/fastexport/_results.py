@@ -3,35 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import cached_property
 
 
-@dataclass(frozen=True, eq=False)
 class PassResult:
     """The outcome of one pass over a graph; true when the graph was modified.
 
-    It stands in for the bool that torch.fx's passes return: ``changed |= graph.eliminate_dead_code()`` works.
+    It stands in for the bool that torch.fx's passes return: ``changed |= graph.eliminate_dead_code()`` works. Names are
+    made when they are first asked for.
 
-    Attributes:
+    Args:
         name: the pass.
         modified: whether the graph changed.
+        removed, replaced, added: the value of the attribute, or a function that gives it.
+        reasons: see below.
+        seconds: see below.
+
+    Attributes:
         removed: names of the nodes taken out, in the order they went; in a subgraph, ``path/name``.
         replaced: name of a removed node -> name of the node in its place.
         added: names of new nodes.
-        reasons: name of each node -> why it was kept or removed, when that was asked for.
-        seconds: time the pass took.
+        reasons: name of each node -> why it was kept or removed, when that was asked for; else None.
+        seconds: the time the pass took.
 
-    >>> PassResult("eliminate_dead_code", modified=True, removed=["relu"], seconds=0.001)
+    >>> PassResult("eliminate_dead_code", True, removed=["relu"], seconds=0.001)
     PassResult(eliminate_dead_code: modified, 1 removed, 1.000 ms)
     """
 
-    name: str
-    modified: bool = False
-    removed: list[str] = field(default_factory=list)
-    replaced: dict[str, str] = field(default_factory=dict)
-    added: list[str] = field(default_factory=list)
-    reasons: dict[str, str] | None = None
-    seconds: float = 0.0
+    def __init__(
+        self,
+        name: str,
+        modified: bool = False,
+        *,
+        removed: list[str] | Callable[[], list[str]] = list,
+        replaced: dict[str, str] | Callable[[], dict[str, str]] = dict,
+        added: list[str] | Callable[[], list[str]] = list,
+        reasons: dict[str, str] | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.modified = modified
+        self.reasons = reasons
+        self.seconds = seconds
+        self._removed = removed
+        self._replaced = replaced
+        self._added = added
+
+    @cached_property
+    def removed(self) -> list[str]:
+        return self._removed() if callable(self._removed) else self._removed
+
+    @cached_property
+    def replaced(self) -> dict[str, str]:
+        return self._replaced() if callable(self._replaced) else self._replaced
+
+    @cached_property
+    def added(self) -> list[str]:
+        return self._added() if callable(self._added) else self._added
 
     def __bool__(self) -> bool:
         return self.modified
@@ -49,12 +77,16 @@ class PassResult:
 
     __ror__ = __or__
 
+    def __getstate__(self) -> dict[str, object]:
+        state = self.__dict__.copy()
+        for name in ("removed", "replaced", "added"):
+            state[name] = getattr(self, name)
+            del state["_" + name]
+        return state
+
     def __repr__(self) -> str:
-        parts: list[str] = ["modified" if self.modified else "not modified"]
-        count: Callable[[list[str] | dict[str, str], str], None] = lambda names, what: (  # noqa: E731
-            parts.append(f"{len(names)} {what}") if names else None
-        )
-        count(self.removed, "removed")
-        count(self.replaced, "replaced")
-        count(self.added, "added")
+        parts = ["modified" if self.modified else "not modified"]
+        for names, what in ((self.removed, "removed"), (self.replaced, "replaced"), (self.added, "added")):
+            if names:
+                parts.append(f"{len(names)} {what}")
         return f"PassResult({self.name}: {', '.join(parts)}, {self.seconds * 1e3:.3f} ms)"

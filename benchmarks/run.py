@@ -1,0 +1,360 @@
+"""./run bench: time fastexport beside torch on the same graphs, in the same process.
+
+The table goes to stdout, progress to stderr when that is a terminal. A row's ratio is the median
+over the rounds of torch's time by fastexport's, with the quarters below and above it.
+"""
+
+import argparse
+import gc
+import json
+import logging
+import re
+import sys
+import time
+import tomllib
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import cases
+import measure
+import torch
+from measure import Spread
+from progress import Bar, waiting
+
+HERE = Path(__file__).parent
+SCHEMA = 1
+TARGETED = 10_000  # nodes of the graphs that targets are set for
+GROWN = 1_000_000
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="REGEX", help="only rows whose title matches")
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        metavar="N",
+        type=size,
+        default=None,
+        help="nodes of the synthetic graphs, such as 10k 1m; from 1m on fastexport alone "
+        "(default: 1k 10k 100k 1m)",
+    )
+    parser.add_argument(
+        "--layers", type=int, default=None, help="of the Llama; 0 leaves it out (default: 128)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="sizes 1k and 10k, 16 layers, few rounds"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too")
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        nargs="?",
+        const=str(HERE / "RESULTS.md"),
+        help="write a report too (default file: benchmarks/RESULTS.md)",
+    )
+    parser.add_argument("--list", action="store_true", help="print the titles of the rows and stop")
+    args = parser.parse_args()
+    if args.sizes is None:
+        args.sizes = [1000, 10_000] if args.quick else [1000, 10_000, 100_000, GROWN]
+    if args.layers is None:
+        args.layers = 16 if args.quick else 128
+    args.wanted = re.compile(args.only or "")
+    return args
+
+
+def size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([km]?)", text.lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"no size: {text!r}; write 5000, 10k or 1m")
+    return int(match[1]) * {"": 1, "k": 1000, "m": 1_000_000}[match[2]]
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+class Run:
+    """Measures what was asked for and collects the rows of the results."""
+
+    def __init__(self, args: argparse.Namespace, bar: Bar, total: int):
+        self.args, self.bar, self.total, self.done = args, bar, total, 0
+        self.rows: list[dict[str, Any]] = []
+
+    def step(self, title: str) -> None:
+        self.bar.update(self.done / self.total, title)
+        self.done += 1
+
+    def wants(self, *titles: str) -> bool:
+        return any(self.args.wanted.search(title) for title in titles)
+
+    def time(self, jobs: dict[str, measure.Job], title: str) -> dict[str, list[float]]:
+        limits = {"budget": 0.5, "at_least": 3, "at_most": 7} if self.args.quick else {}
+
+        def tick() -> None:
+            self.bar.update((self.done - 0.5) / self.total, title)
+
+        return measure.interleaved(jobs, tick=tick, **limits)
+
+    def case(self, case: cases.Case) -> None:
+        title = f"{case.title}, {case.graph}, {case.nodes:,} nodes"
+        self.step(title)
+        rows = [row for row in case.rows if self.wants(row.job, case.title)]
+        if not rows:
+            return
+        case.check()
+        needed = {name for row in rows for name in (row.slow, row.fast)}
+        times = self.time({k: job for k, job in case.jobs.items() if k in needed}, title)
+        for row in rows:
+            slow, fast = times[row.slow], times[row.fast]
+            self.add(
+                kind="time",
+                job=row.job,
+                door=row.door,
+                graph=case.graph,
+                nodes=case.nodes,
+                unit="ms",
+                baseline_is=row.slow,
+                baseline=Spread.of(slow).scaled(1e3),
+                fastexport=Spread.of(fast).scaled(1e3),
+                ratio=measure.ratio(slow, fast),
+                target=row.target,
+                rounds=len(slow),
+            )
+
+    def memory(self, source: cases.Source) -> None:
+        title = "memory per node without payload"
+        self.step(f"{title}, {source.title}, {source.nodes:,} nodes")
+        if not self.wants(title):
+            return
+        for how, theirs, ours in cases.memory(source):
+            self.add(
+                kind="memory",
+                job=f"{title}, {how}",
+                door="native",
+                graph=source.title,
+                nodes=source.nodes,
+                unit="B",
+                baseline_is="torch",
+                baseline=Spread(theirs, theirs, theirs),
+                fastexport=Spread(ours, ours, ours),
+                ratio=Spread(theirs / ours, theirs / ours, theirs / ours),
+                target=5 if source.has_targets else None,
+                rounds=1,
+            )
+
+    def growth(self, small: int, large: int) -> None:
+        """Time per node at a large size by that at a small one; the sizes are timed in turn."""
+        title = f"growth from {small:,} to {large:,} nodes"
+        self.step(title)
+        if not self.wants(title):
+            return
+        (few, fast), (many, slow) = cases.growth_jobs(small), cases.growth_jobs(large)
+        for name in fast:
+            self.bar.update((self.done - 0.5) / self.total, f"{title}: {name}")
+            times = measure.interleaved(
+                {"small": fast[name], "large": slow[name]}, budget=1, at_least=5
+            )
+            per_small = [seconds / few for seconds in times["small"]]
+            per_large = [seconds / many for seconds in times["large"]]
+            self.add(
+                kind="growth",
+                job=f"growth of {name}",
+                door="native",
+                graph=f"growth: the same per node, at {size_text(small)} and {size_text(large)}",
+                nodes=many,
+                unit="ns",
+                baseline_is=f"fastexport at {size_text(small)}",
+                baseline=Spread.of(per_small).scaled(1e9),
+                fastexport=Spread.of(per_large).scaled(1e9),
+                ratio=measure.ratio(per_large, per_small),
+                target=2,
+                rounds=len(per_large),
+            )
+
+    def add(self, **row: Any) -> None:
+        target, median = row["target"], row["ratio"].median
+        met = None
+        if target is not None:
+            met = median <= target if row["kind"] == "growth" else median >= target
+        for name in ("baseline", "fastexport", "ratio"):
+            row[name] = asdict(row[name])
+        self.rows.append(row | {"reached": met})
+
+
+def size_text(nodes: int) -> str:
+    if nodes % 1_000_000 == 0:
+        return f"{nodes // 1_000_000}M"
+    return f"{nodes // 1000}k" if nodes % 1000 == 0 else str(nodes)
+
+
+def sources(args: argparse.Namespace) -> Iterator[cases.Source]:
+    for nodes in args.sizes:
+        if nodes < GROWN:
+            yield cases.synthetic_source(nodes, has_targets=nodes == TARGETED)
+    if args.layers:
+        with waiting(f"exporting a Llama of {args.layers} layers", 0.15 * args.layers):
+            source = cases.llama_source(args.layers, has_targets=False)
+        source.has_targets = source.nodes >= 0.9 * TARGETED
+        yield source
+
+
+def titles() -> list[str]:
+    source = cases.synthetic_source(1000, has_targets=True)
+    found = [row.job for case in cases.all_cases(source) for row in case.rows]
+    return [*found, "memory per node without payload", "growth from 10,000 to 1,000,000 nodes"]
+
+
+def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+    per_source = len(list(cases.all_cases(cases.synthetic_source(1000, False)))) + 1
+    of_torch = [nodes for nodes in args.sizes if nodes < GROWN]
+    large = [nodes for nodes in args.sizes if nodes >= GROWN]
+    total = per_source * (len(of_torch) + bool(args.layers)) + len(large)
+    with Bar() as bar:
+        running = Run(args, bar, total)
+        for source in sources(args):
+            for case in cases.all_cases(source):
+                running.case(case)
+            running.memory(source)
+            del source
+            gc.collect()
+        for nodes in large:
+            running.growth(TARGETED, nodes)
+    return running.rows
+
+
+# ---- showing -------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """Three digits that tell something."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    ratio, target = row["ratio"], row["target"]
+    spread = ""
+    if row["rounds"] > 1:
+        spread = f"{number(ratio['low'])}-{number(ratio['high'])}"
+    return (
+        row["job"],
+        row["door"],
+        f"{row['nodes']:,}",
+        f"{number(row['baseline']['median'])} {row['unit']}",
+        f"{number(row['fastexport']['median'])} {row['unit']}",
+        f"{number(ratio['median'])}x",
+        spread,
+        "" if target is None else f"{'at most ' if row['kind'] == 'growth' else ''}{target:g}x",
+        {None: "", True: "yes", False: "NO"}[row["reached"]],
+    )
+
+
+def by_graph(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["graph"], []).append(row)
+    return groups
+
+
+def heads(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    sides = ("torch", "fastexport")
+    if rows[0]["kind"] == "growth":
+        sides = (rows[0]["baseline_is"].split()[-1], "larger")
+    return ("job", "door", "nodes", *sides, "ratio", "quarters", "target", "")
+
+
+def table(rows: list[dict[str, Any]], head: tuple[str, ...]) -> list[str]:
+    lines = [head, *map(cells, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if i < 2 else f"{cell:>{width}}"
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    for graph, group in by_graph(rows).items():
+        print(f"\n{graph}")
+        for line in table(group, heads(group)):
+            print(f"  {line}")
+    goals = [row for row in rows if row["target"] is not None]
+    short = [row for row in goals if not row["reached"]]
+    print(f"\n{len(goals) - len(short)} of {len(goals)} targets reached")
+    for row in short:
+        print(f"  short of it: {describe(row)}")
+
+
+def describe(row: dict[str, Any]) -> str:
+    text = f"{row['graph']}: {row['job']}, {row['door']}: {number(row['ratio']['median'])}x"
+    return f"{text} of {row['target']:g}x"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The results as a report. What bounds a row that falls short is told in bounds.toml."""
+    with (HERE / "bounds.toml").open("rb") as f:
+        bounds = tomllib.load(f)
+    machine = result["machine"]
+    lines = [
+        "# Results",
+        "",
+        f"Made by `./run bench --markdown` on {result['date']}; edit `bounds.toml`, not this file.",
+        "",
+        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}",
+        f"- Python {machine['python']}, torch {machine['torch']}, one torch thread",
+        "- CPU time; torch and fastexport take turns in one process, on equal graphs, with the",
+        "  collector on and just run; an input that a job changes is made afresh each time.",
+        "- Each number is the median. The ratio is that of the rounds, torch's time by ours; the",
+        "  quarters are its quartiles. Targets are for graphs of 10,000 nodes.",
+    ]
+    for graph, group in by_graph(result["rows"]).items():
+        lines += ["", f"## {graph}", ""]
+        head = heads(group)
+        lines += [f"| {' | '.join(head)} |", f"|---|---|{'---:|' * (len(head) - 2)}"]
+        lines += [f"| {' | '.join(cells(row))} |" for row in group]
+    short = [row for row in result["rows"] if row["reached"] is False]
+    lines += ["", "## Short of the target", ""]
+    lines += [f"- {describe(row)}. {bounds.get(row['job'], '')}".rstrip() for row in short]
+    return "\n".join([*lines, "" if short else "None."]).rstrip() + "\n"
+
+
+def main() -> int:
+    args = arguments()
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    if args.list:
+        print("\n".join(titles()))
+        return 0
+    machine = measure.machine()
+    print(f"{machine['cpu']}, {machine['cores']} cores; ", end="")
+    print(f"Python {machine['python']}, torch {machine['torch']}", flush=True)
+    start = time.monotonic()
+    rows = run(args)
+    result = {
+        "schema": SCHEMA,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine,
+        "seconds": round(time.monotonic() - start),
+        "settings": {"sizes": args.sizes, "layers": args.layers, "quick": args.quick},
+        "rows": rows,
+    }
+    if not rows:
+        print("no row matches; ./run bench --list shows the titles", file=sys.stderr)
+        return 2
+    print_table(rows)
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+    if args.markdown:
+        Path(args.markdown).write_text(markdown(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1161 @@
+/* fx_edit.c - bulk edits of live torch.fx graphs, with torch's own results.
+ *
+ * Each edit comes in two parts. The first makes all new objects and checks everything; Python code may run in it. The
+ * second looks again, with slot reads only, whether what was checked still holds, then writes slots and dicts. Objects
+ * that go are released at the very end. When the owning module has hooks, torch's own methods are called one by one
+ * instead, because a hook sees, and may change, the graph between two steps.
+ */
+#include "fx.h"
+
+/* ---- arguments with nodes mapped ------------------------------------------------------------------------------------ */
+
+/* What torch.fx's map_aggregate does: containers become its immutable kinds, a tuple with fields keeps its class. */
+typedef struct {
+    const module_state *st;
+    PyObject *old, *new; /* borrowed: new stands for old; old NULL: for any node, when new is not NULL */
+    PyObject **nodes;    /* borrowed from the result: the nodes in it, each time it names one */
+    uint32_t count, capacity;
+    PyObject *symbol; /* borrowed from the source: the first raw symbol in it */
+    int depth;
+} mapper;
+
+static PyObject *map(mapper *m, PyObject *o);
+
+static void mapper_clear(mapper *m)
+{
+    PyMem_RawFree(m->nodes);
+    m->nodes = NULL;
+    m->count = m->capacity = 0;
+}
+
+static int note_node(mapper *m, PyObject *node)
+{
+    fe_error err;
+
+    if (fe_grow(&fe_python_allocator, &m->nodes, &m->capacity, (size_t)m->count + 1, sizeof *m->nodes, &err) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    m->nodes[m->count++] = node;
+    return 0;
+}
+
+/* Item i of a tuple or list, mapped: a new reference; *changed tells whether it is another object. */
+static PyObject *map_item(mapper *m, PyObject *o, Py_ssize_t i, bool *changed)
+{
+    PyObject *item = i < Py_SIZE(o) ? Py_XNewRef(PySequence_Fast_GET_ITEM(o, i)) : NULL;
+
+    if (!item) {
+        PyErr_SetString(PyExc_ValueError, "an argument holds an empty (NULL) item");
+        return NULL;
+    }
+    PyObject *result = map(m, item);
+    *changed |= result != item;
+    Py_DECREF(item);
+    return result;
+}
+
+static PyObject *map_tuple(mapper *m, PyObject *o)
+{
+    bool changed = !PyTuple_CheckExact(o);
+    PyObject *t = PyTuple_New(PyTuple_GET_SIZE(o)), *fields = NULL;
+
+    for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(o); i++) {
+        PyObject *item = map_item(m, o, i, &changed);
+        if (!item)
+            Py_CLEAR(t);
+        else
+            PyTuple_SET_ITEM(t, i, item);
+    }
+    if (!t)
+        return NULL;
+    if (!changed) {
+        Py_DECREF(t);
+        return Py_NewRef(o);
+    }
+    if (PyTuple_CheckExact(o))
+        return t;
+    if (lookup_attr(o, m->st->str_fields, &fields) < 0)
+        Py_CLEAR(t);
+    if (fields)
+        Py_SETREF(t, PyObject_CallObject((PyObject *)Py_TYPE(o), t));
+    Py_XDECREF(fields);
+    return t;
+}
+
+static PyObject *new_container(PyObject *type, PyTypeObject *base)
+{
+    PyObject *none = PyTuple_New(0), *o = none ? base->tp_new((PyTypeObject *)type, none, NULL) : NULL;
+
+    Py_XDECREF(none);
+    return o;
+}
+
+static PyObject *map_list(mapper *m, PyObject *o)
+{
+    bool changed = (PyObject *)Py_TYPE(o) != m->st->list_type;
+    PyObject *list = new_container(m->st->list_type, &PyList_Type);
+
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(o); i++) {
+        PyObject *item = map_item(m, o, i, &changed);
+        if (!item || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    if (list && !changed)
+        Py_SETREF(list, Py_NewRef(o));
+    return list;
+}
+
+static PyObject *map_dict(mapper *m, PyObject *o)
+{
+    bool changed = (PyObject *)Py_TYPE(o) != m->st->dict_type;
+    PyObject *dict, *key, *value;
+    Py_ssize_t at = 0;
+
+    if (!changed && !PyDict_GET_SIZE(o))
+        return Py_NewRef(o);
+    dict = new_container(m->st->dict_type, &PyDict_Type);
+    while (dict && PyDict_Next(o, &at, &key, &value)) {
+        Py_INCREF(key);
+        Py_INCREF(value);
+        PyObject *mapped = map(m, value);
+        changed |= mapped != value;
+        if (!mapped || PyDict_SetItem(dict, key, mapped) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(mapped);
+        Py_DECREF(value);
+        Py_DECREF(key);
+    }
+    if (dict && !changed)
+        Py_SETREF(dict, Py_NewRef(o));
+    return dict;
+}
+
+static PyObject *map_slice(mapper *m, PyObject *o)
+{
+    PySliceObject *s = (PySliceObject *)o;
+    PyObject *start = map(m, s->start), *stop = start ? map(m, s->stop) : NULL, *step = stop ? map(m, s->step) : NULL;
+    PyObject *slice = step ? PySlice_New(start, stop, step) : NULL;
+
+    if (slice && start == s->start && stop == s->stop && step == s->step)
+        Py_SETREF(slice, Py_NewRef(o));
+    Py_XDECREF(start);
+    Py_XDECREF(stop);
+    Py_XDECREF(step);
+    return slice;
+}
+
+static PyObject *map_leaf(mapper *m, PyObject *o)
+{
+    if (fx_is_node(&m->st->fx, o)) {
+        PyObject *node = m->new && (!m->old || o == m->old) ? m->new : o;
+        return node != Py_None && note_node(m, node) < 0 ? NULL : Py_NewRef(node);
+    }
+    for (Py_ssize_t i = 0; !m->symbol && i < PyTuple_GET_SIZE(m->st->fx.symbols); i++) {
+        if ((PyObject *)Py_TYPE(o) == PyTuple_GET_ITEM(m->st->fx.symbols, i))
+            m->symbol = o;
+    }
+    return Py_NewRef(o);
+}
+
+static PyObject *map(mapper *m, PyObject *o)
+{
+    unsigned long flags = Py_TYPE(o)->tp_flags;
+    PyObject *result;
+
+    if (flags & (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS) || o == Py_None)
+        return Py_NewRef(o);
+    if (!(flags & (Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS)) && !PySlice_Check(o))
+        return map_leaf(m, o);
+    if (m->depth == FE_MAX_DEPTH) {
+        PyErr_Format(PyExc_RecursionError, "arguments are nested more than %d deep", FE_MAX_DEPTH);
+        return NULL;
+    }
+    m->depth++;
+    result = PyTuple_Check(o) ? map_tuple(m, o) : PyList_Check(o) ? map_list(m, o) : PyDict_Check(o) ? map_dict(m, o) : map_slice(m, o);
+    m->depth--;
+    return result;
+}
+
+/* The args or kwargs slot of a node, mapped. */
+static PyObject *map_slot(mapper *m, PyObject *node, Py_ssize_t offset)
+{
+    PyObject *o = Py_XNewRef(fx_get(node, offset)), *result;
+
+    if (!o) {
+        PyErr_SetString(PyExc_ValueError, "a node has no arguments (torch.fx leaves it so when a constructor fails)");
+        return NULL;
+    }
+    result = map(m, o);
+    Py_DECREF(o);
+    return result;
+}
+
+/* ---- slots and lists ------------------------------------------------------------------------------------------------- */
+
+/* The dict in a slot: borrowed, or NULL with an exception. */
+static PyObject *dict_slot(PyObject *node, Py_ssize_t offset, const char *what)
+{
+    PyObject *dict = fx_get(node, offset);
+
+    if (dict && PyDict_Check(dict))
+        return dict;
+    PyErr_Format(PyExc_ValueError, "%s of a torch.fx.Node is no dict", what);
+    return NULL;
+}
+
+/* Delete a plain node that may be missing, which is the only way this can fail. */
+static void discard(PyObject *dict, PyObject *node)
+{
+    if (PyDict_DelItem(dict, node) < 0)
+        PyErr_Clear();
+}
+
+/* Take a node out of the list; it keeps its own links, as in torch.fx. Its neighbours are alive and hold it no more. */
+static void unlink_node(const fx_layout *l, PyObject *node)
+{
+    PyObject *prev = fx_get(node, l->prev), *next = fx_get(node, l->next);
+    PyObject *old_next, *old_prev;
+
+    if (prev == node && next == node)
+        return;
+    old_next = fx_get(prev, l->next);
+    *fx_slot(prev, l->next) = Py_NewRef(next);
+    old_prev = fx_get(next, l->prev);
+    *fx_slot(next, l->prev) = Py_NewRef(prev);
+    Py_XDECREF(old_next);
+    Py_XDECREF(old_prev);
+}
+
+static PyObject *name_of(const fx_layout *l, PyObject *node)
+{
+    PyObject *name = fx_get(node, l->name);
+
+    return name ? name : Py_None;
+}
+
+/* ---- erasing ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *args, *kwargs;         /* strong: with None for each node; after the edit, the old ones */
+    PyObject *seen_args, *seen_kwargs; /* what they were made from; compared only */
+    bool skip;                       /* erased already */
+} erasure;
+
+typedef struct {
+    fx_snapshot s; /* of the nodes to erase */
+    erasure *items;
+} eraser;
+
+static int warn_erased(PyObject *node)
+{
+    return PyErr_WarnFormat(PyExc_UserWarning, 1, "erase_node(%S) on an already erased node", node);
+}
+
+static int still_used(const fx_layout *l, PyObject *node)
+{
+    PyObject *users = dict_slot(node, l->users, "users");
+
+    if (users)
+        PyErr_Format(PyExc_RuntimeError, "Tried to erase Node %S but it still had %zd users in the graph: %S!",
+                     name_of(l, node), PyDict_GET_SIZE(users), users);
+    return -1;
+}
+
+static int prepare_erasure(eraser *e, PyObject *table, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+    PyObject *node = e->s.nodes[i], *inputs;
+    mapper m = {.st = e->s.st, .new = Py_None};
+    erasure *item = &e->items[i];
+
+    if (fx_get(node, l->graph) != e->s.graph) {
+        PyErr_Format(PyExc_RuntimeError, "Attempting to remove %S from wrong graph!", node);
+        return -1;
+    }
+    if (fx_is_erased(l, node) || fx_snapshot_find(&e->s, node) != i) {
+        item->skip = true;
+        return warn_erased(node);
+    }
+    if (!fx_get(node, l->prev) || !fx_is_node(l, fx_get(node, l->prev)) || !fx_get(node, l->next) ||
+        !fx_is_node(l, fx_get(node, l->next))) {
+        PyErr_Format(PyExc_ValueError, "node '%S' is linked to something that is no torch.fx.Node", name_of(l, node));
+        return -1;
+    }
+    if (fx_call_find_listed(table, &e->s.calls.items[e->s.call[i]], false) < 0 ||
+        !(inputs = dict_slot(node, l->input_nodes, "_input_nodes")))
+        return -1;
+    item->seen_args = fx_get(node, l->args);
+    item->seen_kwargs = fx_get(node, l->kwargs);
+    if (!PyDict_GET_SIZE(inputs)) {
+        item->args = Py_XNewRef(item->seen_args);
+        item->kwargs = Py_XNewRef(item->seen_kwargs);
+        return 0;
+    }
+    item->args = map_slot(&m, node, l->args);
+    item->kwargs = item->args ? map_slot(&m, node, l->kwargs) : NULL;
+    return item->kwargs ? 0 : -1;
+}
+
+/* Each user goes before its operand, and its going takes it out of the operand's users. */
+static int check_users(eraser *e, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+    PyObject *node = e->s.nodes[i], *users = dict_slot(node, l->users, "users"), *user, *value;
+    Py_ssize_t at = 0;
+
+    if (!users)
+        return -1;
+    while (PyDict_Next(users, &at, &user, &value)) {
+        uint32_t before = fx_snapshot_find(&e->s, user);
+        PyObject *inputs = before < i ? dict_slot(user, l->input_nodes, "_input_nodes") : NULL;
+        if (PyErr_Occurred())
+            return -1;
+        if (!inputs || e->items[before].skip)
+            return still_used(l, node);
+        int named = PyDict_Contains(inputs, node);
+        if (named < 1)
+            return named < 0 ? -1 : still_used(l, node);
+    }
+    return 0;
+}
+
+static int check_erasure(eraser *e, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+    PyObject *node = e->s.nodes[i], *listed = e->s.calls.items[e->s.call[i]].listed;
+    int found;
+
+    if (fx_is_erased(l, node) || fx_get(node, l->args) != e->items[i].seen_args ||
+        fx_get(node, l->kwargs) != e->items[i].seen_kwargs || !dict_slot(node, l->input_nodes, "_input_nodes")) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph was changed by code that ran during the edit");
+        return -1;
+    }
+    if (check_users(e, i) < 0)
+        return -1;
+    found = listed ? PyDict_Contains(listed, node) : 0;
+    if (found == 0)
+        PyErr_SetObject(PyExc_KeyError, node); /* torch.fx's error for a node that find_nodes has lost */
+    return found == 1 ? 0 : -1;
+}
+
+static void swap(PyObject **a, PyObject **b)
+{
+    PyObject *t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+static void erase_one(eraser *e, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+    PyObject *node = e->s.nodes[i], *inputs = fx_get(node, l->input_nodes), *operand, *value;
+    Py_ssize_t at = 0;
+
+    discard(e->s.calls.items[e->s.call[i]].listed, node);
+    unlink_node(l, node);
+    *((char *)node + l->erased) = 1;
+    while (PyDict_Next(inputs, &at, &operand, &value)) {
+        PyObject *users = fx_is_node(l, operand) ? fx_get(operand, l->users) : NULL;
+        if (users && PyDict_Check(users))
+            discard(users, node);
+    }
+    swap(fx_slot(node, l->args), &e->items[i].args);
+    swap(fx_slot(node, l->kwargs), &e->items[i].kwargs);
+}
+
+static void look_ahead(const eraser *e, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+
+    if (i + 6 < e->s.count)
+        fx_prefetch_slots(e->s.nodes[i + 6]);
+    if (i + 3 < e->s.count) {
+        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->input_nodes) + 16);
+        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->users) + 16);
+        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->prev) + 32);
+        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->next) + 16);
+    }
+}
+
+static int erase_all(eraser *e)
+{
+    PyObject *length;
+    Py_ssize_t gone = 0;
+    int result = 0;
+
+    for (uint32_t i = 0; i < e->s.count; i++)
+        gone += !e->items[i].skip;
+    if (!(length = fx_new_length(e->s.st, e->s.graph, -gone)))
+        return -1;
+    for (uint32_t i = 0; result == 0 && i < e->s.count; i++) {
+        look_ahead(e, i);
+        if (!e->items[i].skip)
+            result = check_erasure(e, i);
+    }
+    for (uint32_t i = 0; result == 0 && i < e->s.count; i++) {
+        look_ahead(e, i);
+        if (!e->items[i].skip)
+            erase_one(e, i);
+    }
+    if (result == 0)
+        result = fx_set_length(e->s.st, e->s.graph, length);
+    Py_DECREF(length);
+    return result;
+}
+
+/* Clear the operand lists and release the old arguments, which may run Python code. */
+static void eraser_clear(eraser *e, bool erased)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    for (uint32_t i = 0; e->items && i < e->s.count; i++) {
+        PyObject *inputs = fx_get(e->s.nodes[i], e->s.st->fx.input_nodes);
+        if (erased && !e->items[i].skip && inputs && PyDict_Check(inputs))
+            PyDict_Clear(inputs);
+        Py_XDECREF(e->items[i].args);
+        Py_XDECREF(e->items[i].kwargs);
+    }
+    PyMem_RawFree(e->items);
+    fx_snapshot_clear(&e->s);
+    PyErr_Restore(type, value, traceback);
+}
+
+/* torch's own method, for each node. */
+static int erase_by_method(PyObject *graph, PyObject *const *nodes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *done = PyObject_CallMethod(graph, "erase_node", "O", nodes[i]);
+        if (!done)
+            return -1;
+        Py_DECREF(done);
+    }
+    return 0;
+}
+
+static int prepare_erasures(eraser *e)
+{
+    fx_tables tables;
+    int result = 0;
+
+    if (!(e->items = PyMem_RawCalloc((size_t)e->s.count + 1, sizeof *e->items))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (fx_tables_get(e->s.graph, &tables) < 0)
+        return -1;
+    for (uint32_t i = 0; result == 0 && i < e->s.count; i++)
+        result = prepare_erasure(e, tables.table, i);
+    fx_tables_clear(&tables);
+    return result;
+}
+
+int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, uint32_t count)
+{
+    eraser e = {0};
+    bool plain = true;
+    int result = fx_snapshot_of(&e.s, st, graph, nodes, (Py_ssize_t)count);
+
+    for (uint32_t i = 0; result == 0 && i < count; i++)
+        plain &= fx_is_plain(&st->fx, nodes[i]);
+    if (result == 0 && !plain) {
+        result = erase_by_method(graph, e.s.nodes, count);
+        eraser_clear(&e, false);
+        return result;
+    }
+    if (result == 0 && (result = prepare_erasures(&e)) == 0)
+        result = erase_all(&e);
+    eraser_clear(&e, result == 0);
+    return result;
+}
+
+const char fx_erase_doc[] =
+    "fx_erase(fx_graph, nodes, /)\n--\n\n"
+    "Erase nodes of a live torch.fx.Graph in the order given, with the result of erase_node for each. A user must come\n"
+    "before its operand. Everything is checked before the first node goes; with hooks, erase_node is called for each.";
+
+PyObject *fx_erase(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    module_state *st = state_of(m);
+    PyObject *nodes; /* a list of our own, which nobody else can change */
+    int hooks, result;
+
+    if (fx_arguments("fx_erase", nargs, 2) < 0 || (hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0 ||
+        !(nodes = PySequence_List(args[1])))
+        return NULL;
+    PyObject **items = PySequence_Fast_ITEMS(nodes);
+    uint32_t count = (uint32_t)PyList_GET_SIZE(nodes);
+    result = hooks ? erase_by_method(args[0], items, count) : fx_erase_nodes(st, args[0], items, count);
+    Py_DECREF(nodes);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- replacing ------------------------------------------------------------------------------------------------------------ */
+
+/* Put key at the end of a dict that holds it. Where memory runs out between the two steps the key is put back by a second
+ * try; nothing better can be done. */
+static int move_last(PyObject *dict, PyObject *key)
+{
+    if (PyDict_GET_SIZE(dict) == 1)
+        return PyDict_SetItem(dict, key, Py_None);
+    discard(dict, key);
+    if (PyDict_SetItem(dict, key, Py_None) == 0)
+        return 0;
+    PyErr_Clear();
+    PyDict_SetItem(dict, key, Py_None);
+    if (!PyErr_Occurred())
+        PyErr_NoMemory();
+    return -1;
+}
+
+static PyObject *dict_of_nodes(const mapper *m)
+{
+    PyObject *dict = PyDict_New();
+
+    for (uint32_t i = 0; dict && i < m->count; i++) {
+        if (PyDict_SetItem(dict, m->nodes[i], Py_None) < 0)
+            Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+/* Make user a user of the operands that are new to it; on failure of none. */
+static int join_operands(const fx_layout *l, PyObject *user, PyObject *old, PyObject *new)
+{
+    PyObject *operand, *value, *users;
+    Py_ssize_t at = 0;
+
+    while (PyDict_Next(new, &at, &operand, &value)) {
+        int known = PyDict_Contains(old, operand);
+        if (known > 0)
+            continue;
+        if (known == 0 && (users = dict_slot(operand, l->users, "users")) && PyDict_SetItem(users, user, Py_None) == 0)
+            continue;
+        PyObject *failed = operand, *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        for (at = 0; PyDict_Next(new, &at, &operand, &value) && operand != failed;) {
+            users = fx_get(operand, l->users);
+            if (!PyDict_Contains(old, operand) && users && PyDict_Check(users))
+                discard(users, user);
+        }
+        PyErr_Restore(type, error, traceback);
+        return -1;
+    }
+    return 0;
+}
+
+/* As torch.fx: user leaves the users of all its old operands and comes last in those of all the new ones. */
+static int leave_operands(const fx_layout *l, PyObject *user, PyObject *old, PyObject *new)
+{
+    PyObject *operand, *value;
+    Py_ssize_t at = 0;
+    int result = 0;
+
+    while (PyDict_Next(old, &at, &operand, &value)) {
+        PyObject *users = fx_is_node(l, operand) ? fx_get(operand, l->users) : NULL;
+        if (!users || !PyDict_Check(users))
+            continue;
+        Py_INCREF(users);
+        int kept = PyDict_Contains(new, operand);
+        if (kept < 0 || (kept && move_last(users, user) < 0))
+            result = -1;
+        else if (!kept)
+            discard(users, user);
+        Py_DECREF(users);
+    }
+    return result;
+}
+
+/* Give a node new arguments and operands; the references become the node's, the old ones come back in their place. */
+static int update(const fx_layout *l, PyObject *user, PyObject **args, PyObject **kwargs, PyObject **inputs)
+{
+    PyObject *old = dict_slot(user, l->input_nodes, "_input_nodes");
+
+    if (!old || join_operands(l, user, old, *inputs) < 0)
+        return -1;
+    swap(fx_slot(user, l->args), args);
+    swap(fx_slot(user, l->kwargs), kwargs);
+    swap(fx_slot(user, l->input_nodes), inputs);
+    return leave_operands(l, user, old, fx_get(user, l->input_nodes));
+}
+
+static int replace_in_user(module_state *st, PyObject *user, PyObject *old, PyObject *new)
+{
+    mapper m = {.st = st, .old = old, .new = new};
+    PyObject *args, *kwargs = NULL, *inputs = NULL;
+    int result = -1;
+
+    if (!fx_is_plain(&st->fx, user)) {
+        PyObject *done = PyObject_CallMethod(user, "_replace_input_with", "OO", old, new);
+        Py_XDECREF(done);
+        return done ? 0 : -1;
+    }
+    if ((args = map_slot(&m, user, st->fx.args)) && (kwargs = map_slot(&m, user, st->fx.kwargs)) &&
+        (inputs = dict_of_nodes(&m)))
+        result = update(&st->fx, user, &args, &kwargs, &inputs);
+    mapper_clear(&m);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(inputs);
+    return result;
+}
+
+int fx_replace_uses(module_state *st, PyObject *old, PyObject *new)
+{
+    PyObject *users = dict_slot(old, st->fx.users, "users");
+    PyObject *list = users ? PyDict_Keys(users) : NULL;
+    int result = list ? 0 : -1;
+
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(list); i++) {
+        if (i + 2 < PyList_GET_SIZE(list))
+            fx_prefetch_slots(PyList_GET_ITEM(list, i + 2));
+        PyObject *user = Py_NewRef(PyList_GET_ITEM(list, i));
+        result = replace_in_user(st, user, old, new);
+        Py_DECREF(user);
+    }
+    Py_XDECREF(list);
+    return result;
+}
+
+/* The two nodes of item i of a list of pairs, borrowed. */
+static int pair_at(const module_state *st, PyObject *pairs, Py_ssize_t i, PyObject **old, PyObject **new)
+{
+    PyObject *pair = PyList_GET_ITEM(pairs, i);
+
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 0)) ||
+        !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 1))) {
+        PyErr_SetString(PyExc_TypeError, "fx_replace_all_uses() takes pairs (old, new) of torch.fx.Node");
+        return -1;
+    }
+    *old = PyTuple_GET_ITEM(pair, 0);
+    *new = PyTuple_GET_ITEM(pair, 1);
+    return 0;
+}
+
+static int replace_by_method(PyObject *old, PyObject *new)
+{
+    PyObject *done = PyObject_CallMethod(old, "replace_all_uses_with", "O", new);
+
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static int replace_pairs(module_state *st, PyObject *pairs, bool hooks)
+{
+    PyObject *old, *new;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs); i++) {
+        if (pair_at(st, pairs, i, &old, &new) < 0)
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs); i++) {
+        if (pair_at(st, pairs, i, &old, &new) < 0)
+            return -1;
+        if (i + 4 < PyList_GET_SIZE(pairs))
+            fx_prefetch_slots(PyTuple_GET_ITEM(PyList_GET_ITEM(pairs, i + 4), 0));
+        Py_INCREF(old);
+        Py_INCREF(new);
+        int result = hooks ? replace_by_method(old, new) : fx_replace_uses(st, old, new);
+        Py_DECREF(old);
+        Py_DECREF(new);
+        if (result < 0)
+            return -1;
+    }
+    return 0;
+}
+
+const char fx_replace_all_uses_doc[] =
+    "fx_replace_all_uses(fx_graph, pairs, /)\n--\n\n"
+    "For each pair (old, new) of nodes put new in the place of old in all its users, one pair after the other, with the\n"
+    "result of old.replace_all_uses_with(new); with hooks, that method is called.";
+
+PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    module_state *st = state_of(m);
+    PyObject *pairs, *root;
+    int hooks, result;
+
+    if (fx_arguments("fx_replace_all_uses", nargs, 2) < 0 || fx_check_graph(st, args[0], &root) < 0)
+        return NULL;
+    Py_DECREF(root);
+    if ((hooks = fx_has_hooks(args[0], "_replace_hooks")) < 0 || !(pairs = PySequence_List(args[1])))
+        return NULL;
+    result = replace_pairs(st, pairs, hooks);
+    Py_DECREF(pairs);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- inserting --------------------------------------------------------------------------------------------------------------- */
+
+/* One node to make, and what has been done for it, so that it can be undone. */
+typedef struct {
+    PyObject *anchor, *target, *meta;                 /* borrowed from the caller's item; meta may be NULL */
+    PyObject *args, *kwargs, *inputs, *candidate;     /* strong */
+    PyObject *node, *name;                            /* strong, once made */
+    PyObject *base, *old_count;                       /* strong: the name's base and its counter before, NULL: none */
+    uint32_t call;
+    bool before, joined, linked, listed;
+} insertion;
+
+typedef struct {
+    module_state *st;
+    PyObject *graph, *root;
+    fx_tables tables;
+    fx_calls calls;
+    PyObject **stems; /* strong, by call: the candidate name of nodes without one */
+    uint32_t stem_capacity;
+    PyObject *none_args;
+    insertion *items;
+    Py_ssize_t count;
+} inserter;
+
+static int check_anchor(inserter *e, PyObject *anchor)
+{
+    const fx_layout *l = &e->st->fx;
+
+    if (!fx_is_node(l, anchor)) {
+        PyErr_Format(PyExc_TypeError, "the anchor must be a torch.fx.Node, not %.200s", Py_TYPE(anchor)->tp_name);
+        return -1;
+    }
+    if (fx_get(anchor, l->graph) == e->graph && !fx_is_erased(l, anchor) && fx_get(anchor, l->next) &&
+        fx_is_node(l, fx_get(anchor, l->next)) && fx_get(anchor, l->prev) && fx_is_node(l, fx_get(anchor, l->prev)))
+        return 0;
+    PyErr_Format(PyExc_ValueError, "the anchor '%S' is not a node of this graph", name_of(l, anchor));
+    return -1;
+}
+
+static int check_operation(inserter *e, insertion *i, PyObject *op)
+{
+    fe_op code = fx_op(e->st, op);
+
+    if (code == FE_OP_UNKNOWN) {
+        PyErr_Format(PyExc_ValueError, "unknown opcode %R", op);
+        return -1;
+    }
+    if (code == FE_OP_CALL_FUNCTION ? !PyCallable_Check(i->target) : !PyUnicode_Check(i->target)) {
+        PyErr_Format(PyExc_ValueError, "the target of a %S node must be a %s, not %.200s", op,
+                     code == FE_OP_CALL_FUNCTION ? "callable" : "str", Py_TYPE(i->target)->tp_name);
+        return -1;
+    }
+    return fx_calls_get(e->st, &e->calls, e->st->op_names[code], i->target, &i->call);
+}
+
+static int warn_of_symbol(inserter *e, const insertion *i, PyObject *symbol)
+{
+    const fx_call *call = &e->calls.items[i->call];
+
+    if (call->code != FE_OP_CALL_FUNCTION && call->code != FE_OP_CALL_METHOD && call->code != FE_OP_CALL_MODULE)
+        return 0;
+    return PyErr_WarnFormat(PyExc_UserWarning, 1,
+                            "Raw %s value (%S) passed as argument to Graph.create_node(op='%S', target=%S). Use "
+                            "create_*_node() helpers for tensor metadata queries or materialize_symints() for general "
+                            "symbolic expressions.",
+                            Py_TYPE(symbol)->tp_name, symbol, call->op, i->target);
+}
+
+static int prepare_arguments(inserter *e, insertion *i, PyObject *args, PyObject *kwargs)
+{
+    mapper m = {.st = e->st};
+
+    if (args != Py_None && !PyTuple_Check(args)) {
+        PyErr_Format(PyExc_TypeError, "args must be a tuple, not %.200s", Py_TYPE(args)->tp_name);
+        return -1;
+    }
+    if (kwargs != Py_None && !PyDict_Check(kwargs)) {
+        PyErr_Format(PyExc_TypeError, "kwargs must be a dict, not %.200s", Py_TYPE(kwargs)->tp_name);
+        return -1;
+    }
+    i->args = args == Py_None ? Py_NewRef(e->none_args) : map(&m, args);
+    if (i->args)
+        i->kwargs = kwargs == Py_None || !PyDict_GET_SIZE(kwargs) ? Py_NewRef(e->st->empty_dict) : map(&m, kwargs);
+    if (i->kwargs)
+        i->inputs = dict_of_nodes(&m);
+    int result = i->inputs ? 0 : -1;
+    if (result == 0 && m.symbol) {
+        PyObject *symbol = Py_NewRef(m.symbol);
+        result = warn_of_symbol(e, i, symbol);
+        Py_DECREF(symbol);
+    }
+    mapper_clear(&m);
+    return result;
+}
+
+/* The candidate: the name asked for, else what the graph makes of the target, once for each call. */
+static int prepare_candidate(inserter *e, insertion *i, PyObject *name)
+{
+    fe_error err;
+    uint32_t old = e->stem_capacity;
+
+    if (name != Py_None) {
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError, "name must be a str or None, not %.200s", Py_TYPE(name)->tp_name);
+            return -1;
+        }
+        i->candidate = Py_NewRef(name);
+        return 0;
+    }
+    if (fe_grow(&fe_python_allocator, &e->stems, &e->stem_capacity, e->calls.count, sizeof *e->stems, &err) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (e->stem_capacity > old)
+        memset(e->stems + old, 0, (e->stem_capacity - old) * sizeof *e->stems);
+    if (!e->stems[i->call]) {
+        PyObject *stem = PyObject_CallMethod(e->graph, "_target_to_str", "O", i->target);
+        if (stem && !PyUnicode_Check(stem)) {
+            PyErr_Format(PyExc_TypeError, "the name of target %R is no string", i->target);
+            Py_CLEAR(stem);
+        }
+        if (!stem)
+            return -1;
+        e->stems[i->call] = stem;
+    }
+    i->candidate = Py_NewRef(e->stems[i->call]);
+    return 0;
+}
+
+static int prepare_insertion(inserter *e, insertion *i, PyObject *item)
+{
+    PyObject *op, *args, *kwargs, *name, *meta, *before;
+
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "fx_insert() takes tuples (anchor, before, op, target, args, kwargs, name, meta)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(item, "OOOOOOOO;(anchor, before, op, target, args, kwargs, name, meta)", &i->anchor, &before,
+                          &op, &i->target, &args, &kwargs, &name, &meta))
+        return -1;
+    if (meta != Py_None && !PyDict_Check(meta)) {
+        PyErr_Format(PyExc_TypeError, "meta must be a dict or None, not %.200s", Py_TYPE(meta)->tp_name);
+        return -1;
+    }
+    i->meta = meta == Py_None ? NULL : meta;
+    int flag = PyObject_IsTrue(before);
+    i->before = flag > 0;
+    if (flag < 0 || check_anchor(e, i->anchor) < 0 || check_operation(e, i, op) < 0 ||
+        fx_call_find_listed(e->tables.table, &e->calls.items[i->call], true) < 0)
+        return -1;
+    return prepare_arguments(e, i, args, kwargs) < 0 ? -1 : prepare_candidate(e, i, name);
+}
+
+static PyObject *numbered(const char *base, size_t len, long long number)
+{
+    char digits[24], *at = digits + sizeof digits;
+
+    for (unsigned long long rest = (unsigned long long)number;; rest /= 10) {
+        *--at = (char)('0' + rest % 10);
+        if (rest < 10)
+            break;
+    }
+    *--at = '_';
+    size_t tail = (size_t)(digits + sizeof digits - at);
+    PyObject *text = PyUnicode_New((Py_ssize_t)(len + tail), 127);
+    if (text) {
+        memcpy(PyUnicode_DATA(text), base, len);
+        memcpy((char *)PyUnicode_DATA(text) + len, at, tail);
+    }
+    return text;
+}
+
+/* torch.fx's rule for names that are not plain ASCII, or whose counters are beyond 64 bits. */
+static int name_by_method(inserter *e, insertion *i)
+{
+    i->name = PyObject_CallMethod(e->tables.namespace, "create_name", "OO", i->candidate, Py_None);
+    return i->name ? 0 : -1;
+}
+
+/* The counter of a base: 1 and its value, 0 when it is beyond 64 bits, or -1. Sets old_count. */
+static int counter_of(inserter *e, insertion *i, long long *out)
+{
+    PyObject *count = PyDict_GetItemWithError(e->tables.base_count, i->base);
+    int overflow = 0;
+
+    *out = 0;
+    if (!count)
+        return PyErr_Occurred() ? -1 : 1;
+    if (!PyLong_CheckExact(count))
+        return 0;
+    i->old_count = Py_NewRef(count);
+    *out = PyLong_AsLongLongAndOverflow(count, &overflow);
+    return !overflow && *out >= 0 && *out < INT64_MAX;
+}
+
+/* _Namespace.create_name of torch.fx for a candidate that fe_name_split has split. Nothing is taken yet. */
+static int find_name(inserter *e, insertion *i, const fe_candidate *c, PyObject **out)
+{
+    PyObject *name = PyUnicode_FromStringAndSize(c->name, (Py_ssize_t)c->name_len);
+    long long number = c->number, count;
+    int used = name ? PySet_Contains(e->tables.used_names, name) : -1, known = 1;
+
+    i->base = used < 0 ? NULL : PyUnicode_FromStringAndSize(c->base, (Py_ssize_t)c->base_len);
+    if (!i->base || (known = counter_of(e, i, &count)) < 1)
+        goto fail;
+    if (number < 0 || used) {
+        number = count;
+        PyObject *hidden = PyDict_GetItemWithError(e->st->fx.illegal_names, name);
+        if (!hidden && PyErr_Occurred())
+            goto fail;
+        if (hidden && hidden != Py_None) {
+            number++;
+            Py_SETREF(name, numbered(c->base, c->base_len, number));
+            used = name ? PySet_Contains(e->tables.used_names, name) : -1;
+        }
+    }
+    while (used == 1) {
+        number++;
+        Py_SETREF(name, numbered(c->base, c->base_len, number));
+        used = name ? PySet_Contains(e->tables.used_names, name) : -1;
+    }
+    if (used < 0)
+        goto fail;
+    PyObject *new_count = PyLong_FromLongLong(number);
+    int result = new_count ? PySet_Add(e->tables.used_names, name) : -1;
+    if (result == 0 && (result = PyDict_SetItem(e->tables.base_count, i->base, new_count)) < 0)
+        PySet_Discard(e->tables.used_names, name);
+    Py_XDECREF(new_count);
+    if (result == 0) {
+        *out = name;
+        return 1;
+    }
+fail:
+    Py_XDECREF(name);
+    return known == 0 ? 0 : -1;
+}
+
+static int make_name(inserter *e, insertion *i)
+{
+    char small[256], *buffer = small;
+    int found = 0;
+
+    if (PyUnicode_CheckExact(i->candidate) && PyUnicode_IS_ASCII(i->candidate)) {
+        size_t len = (size_t)PyUnicode_GET_LENGTH(i->candidate);
+        if (len + 2 > sizeof small && !(buffer = PyMem_RawMalloc(len + 2))) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        fe_candidate c = fe_name_split(PyUnicode_DATA(i->candidate), len, buffer);
+        if (c.number < INT64_MAX)
+            found = find_name(e, i, &c, &i->name);
+        if (buffer != small)
+            PyMem_RawFree(buffer);
+    }
+    if (found == 0) {
+        Py_CLEAR(i->base);
+        Py_CLEAR(i->old_count);
+        return name_by_method(e, i);
+    }
+    return found < 0 ? -1 : 0;
+}
+
+/* A node with its slots set, in no list yet. */
+static int make_node(inserter *e, insertion *i)
+{
+    const fx_layout *l = &e->st->fx;
+    PyObject *users = PyDict_New(), *meta = i->meta ? PyDict_Copy(i->meta) : PyDict_New();
+    PyObject *node = users && meta ? l->node_type->tp_new(l->node_type, e->none_args, NULL) : NULL;
+
+    if (!node) {
+        Py_XDECREF(users);
+        Py_XDECREF(meta);
+        return -1;
+    }
+    PyObject *const values[] = {Py_NewRef(node),      Py_NewRef(node),   Py_NewRef(e->graph),
+                                Py_NewRef(i->name),   Py_NewRef(e->calls.items[i->call].op),
+                                Py_NewRef(i->target), Py_NewRef(Py_None), Py_NewRef(i->inputs),
+                                Py_NewRef(i->args),   Py_NewRef(i->kwargs), users,
+                                Py_NewRef(Py_None),   meta};
+    const Py_ssize_t offsets[] = {l->prev,        l->next, l->graph,  l->name,  l->op,      l->target, l->type,
+                                  l->input_nodes, l->args, l->kwargs, l->users, l->repr_fn, l->meta};
+    for (size_t k = 0; k < sizeof offsets / sizeof *offsets; k++)
+        *fx_slot(node, offsets[k]) = values[k];
+    i->node = node;
+    return 0;
+}
+
+static int insert_one(inserter *e, insertion *i)
+{
+    const fx_layout *l = &e->st->fx;
+
+    if (check_anchor(e, i->anchor) < 0 || make_name(e, i) < 0 || make_node(e, i) < 0)
+        return -1;
+    PyObject *none = PyDict_New();
+    i->joined = none && join_operands(l, i->node, none, i->inputs) == 0;
+    Py_XDECREF(none);
+    if (!i->joined || PyDict_SetItem(e->tables.objects, i->node, i->name) < 0)
+        return -1;
+    PyObject *at = i->before ? i->anchor : fx_get(i->anchor, l->next), *done = l->prepend(at, i->node);
+    if (!done)
+        return -1;
+    Py_DECREF(done);
+    i->linked = true;
+    i->listed = PyDict_SetItem(e->calls.items[i->call].listed, i->node, Py_None) == 0;
+    return i->listed ? 0 : -1;
+}
+
+/* Take back what insert_one did, as far as it came. */
+static void undo(inserter *e, insertion *i)
+{
+    const fx_layout *l = &e->st->fx;
+    PyObject *operand, *value;
+    Py_ssize_t at = 0;
+
+    if (i->listed)
+        discard(e->calls.items[i->call].listed, i->node);
+    if (i->linked)
+        unlink_node(l, i->node);
+    if (i->node)
+        discard(e->tables.objects, i->node);
+    while (i->joined && PyDict_Next(i->inputs, &at, &operand, &value))
+        discard(fx_get(operand, l->users), i->node);
+    if (i->name)
+        PySet_Discard(e->tables.used_names, i->name);
+    if (i->name && i->old_count)
+        PyDict_SetItem(e->tables.base_count, i->base, i->old_count);
+    else if (i->name && i->base)
+        discard(e->tables.base_count, i->base);
+    PyErr_Clear();
+    if (i->node)
+        Py_TYPE(i->node)->tp_clear(i->node);
+}
+
+static int insert_all(inserter *e)
+{
+    PyObject *type, *value, *traceback, *length = fx_new_length(e->st, e->graph, e->count);
+    Py_ssize_t k = 0;
+    int result = length ? 0 : -1;
+
+    while (result == 0 && k < e->count)
+        result = insert_one(e, &e->items[k++]);
+    if (result == 0)
+        result = fx_set_length(e->st, e->graph, length);
+    Py_XDECREF(length);
+    if (result == 0)
+        return 0;
+    PyErr_Fetch(&type, &value, &traceback);
+    while (k > 0)
+        undo(e, &e->items[--k]);
+    PyErr_Restore(type, value, traceback);
+    return -1;
+}
+
+static void inserter_clear(inserter *e)
+{
+    for (Py_ssize_t k = 0; e->items && k < e->count; k++) {
+        insertion *i = &e->items[k];
+        Py_XDECREF(i->args);
+        Py_XDECREF(i->kwargs);
+        Py_XDECREF(i->inputs);
+        Py_XDECREF(i->candidate);
+        Py_XDECREF(i->node);
+        Py_XDECREF(i->name);
+        Py_XDECREF(i->base);
+        Py_XDECREF(i->old_count);
+    }
+    PyMem_RawFree(e->items);
+    for (uint32_t k = 0; k < e->stem_capacity; k++)
+        Py_XDECREF(e->stems[k]);
+    PyMem_RawFree(e->stems);
+    fx_calls_clear(&e->calls);
+    fx_tables_clear(&e->tables);
+    Py_XDECREF(e->none_args);
+    Py_XDECREF(e->root);
+}
+
+static PyObject *inserted(const inserter *e)
+{
+    PyObject *list = PyList_New(e->count);
+
+    for (Py_ssize_t k = 0; list && k < e->count; k++)
+        PyList_SET_ITEM(list, k, Py_NewRef(e->items[k].node));
+    return list;
+}
+
+static PyObject *insert(inserter *e, PyObject *list)
+{
+    e->count = PyList_GET_SIZE(list);
+    if (fx_check_graph(e->st, e->graph, &e->root) < 0 || fx_tables_get(e->graph, &e->tables) < 0 ||
+        !(e->none_args = PyTuple_New(0)))
+        return NULL;
+    if (!(e->items = PyMem_RawCalloc((size_t)e->count + 1, sizeof *e->items)))
+        return PyErr_NoMemory();
+    for (Py_ssize_t k = 0; k < e->count; k++) {
+        if (prepare_insertion(e, &e->items[k], PyList_GET_ITEM(list, k)) < 0)
+            return NULL;
+    }
+    return insert_all(e) < 0 ? NULL : inserted(e);
+}
+
+/* One insertion through torch's own methods. */
+static PyObject *insert_by_method(PyObject *graph, PyObject *item)
+{
+    PyObject *anchor, *op, *target, *args, *kwargs, *name, *meta, *before, *point, *node = NULL;
+    int flag;
+
+    if (!PyArg_ParseTuple(item, "OOOOOOOO;(anchor, before, op, target, args, kwargs, name, meta)", &anchor, &before, &op,
+                          &target, &args, &kwargs, &name, &meta) ||
+        (flag = PyObject_IsTrue(before)) < 0 ||
+        !(point = PyObject_CallMethod(graph, flag ? "inserting_before" : "inserting_after", "O", anchor)))
+        return NULL;
+    node = PyObject_CallMethod(graph, "create_node", "OOOOO", op, target, args, kwargs, name);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = PyObject_CallMethod(point, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    if (!done)
+        Py_CLEAR(node);
+    else if (type)
+        PyErr_Restore(type, value, traceback);
+    Py_XDECREF(done);
+    Py_DECREF(point);
+    if (node && meta != Py_None) {
+        PyObject *copy = PyDict_Check(meta) ? PyDict_Copy(meta) : NULL;
+        if (!copy || PyObject_SetAttrString(node, "meta", copy) < 0)
+            Py_CLEAR(node);
+        Py_XDECREF(copy);
+    }
+    return node;
+}
+
+static PyObject *insert_by_methods(PyObject *graph, PyObject *list)
+{
+    PyObject *nodes = PyList_New(0);
+
+    for (Py_ssize_t k = 0; nodes && k < PyList_GET_SIZE(list); k++) {
+        PyObject *node = insert_by_method(graph, PyList_GET_ITEM(list, k));
+        if (!node || PyList_Append(nodes, node) < 0)
+            Py_CLEAR(nodes);
+        Py_XDECREF(node);
+    }
+    return nodes;
+}
+
+const char fx_insert_doc[] =
+    "fx_insert(fx_graph, insertions, /)\n--\n\n"
+    "Create nodes at positions in a live torch.fx.Graph; returns them as a list. Each insertion is a tuple (anchor,\n"
+    "before, op, target, args, kwargs, name, meta): where, and what create_node takes; args, kwargs, name and meta may be\n"
+    "None. meta is copied. Everything is checked before the first node is made; on failure the graph is as it was. With\n"
+    "hooks, create_node is called for each.";
+
+PyObject *fx_insert(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *list, *result;
+    int hooks;
+
+    if (fx_arguments("fx_insert", nargs, 2) < 0)
+        return NULL;
+    inserter e = {.st = state_of(m), .graph = args[0]};
+    if ((hooks = fx_has_hooks(args[0], "_create_node_hooks")) < 0 || !(list = PySequence_List(args[1])))
+        return NULL;
+    if (hooks) {
+        result = insert_by_methods(args[0], list);
+    } else {
+        result = insert(&e, list);
+        inserter_clear(&e);
+    }
+    Py_DECREF(list);
+    return result;
+}
