@@ -9,8 +9,8 @@ import gc
 import operator
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import fastexport
@@ -24,7 +24,7 @@ from torch.fx import Graph as TorchGraph
 
 aten = torch.ops.aten
 
-EDITS = 1000  # nodes that the rows about edits erase, replace or insert
+EDITS = 1000  # nodes that the rows about edits erase, replace or insert; 100 of a small graph
 POLICY = "torch"  # what is compared must do the same
 
 
@@ -39,62 +39,71 @@ class Row:
     target: float | None = None  # how many times faster it should be
 
 
-@dataclass(frozen=True)
-class Case:
-    title: str
-    graph: str
-    nodes: int
-    jobs: dict[str, Job]
-    rows: list[Row]
-    check: Callable[[], None]
-    per: int = 0  # items that the time is for, when not nodes
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
 class Source:
-    """A graph to measure on: torch's, and fastexport's, with nothing to remove from them."""
+    """A graph to measure on, torch's and fastexport's; both are made when first asked for."""
 
-    def __init__(self, title: str, graph: TorchGraph, module: Any, has_targets: bool):
-        self.title, self.module, self.has_targets = title, module, has_targets
-        graph.eliminate_dead_code()
-        self.torch = graph
-        self.nodes = len(graph.nodes)
+    def __init__(self, title: str, make: Callable[[], TorchGraph], has_targets: bool = False):
+        self.title, self.make, self.has_targets = title, make, has_targets
+
+    @cached_property
+    def stock(self) -> TorchGraph:
+        return self.make()
 
     @cached_property
     def native(self) -> fastexport.Graph:
-        return fastexport.from_fx(self.torch)
+        return fastexport.from_fx(self.stock)
 
-    def variant(self, change: Callable[[Any], Any]) -> "Source":
-        """The same graph with something planted in it."""
-        graph = self.fresh()
-        change(graph)
-        made = Source.__new__(Source)
-        made.title, made.module, made.has_targets = self.title, self.module, self.has_targets
-        made.torch, made.nodes = graph, len(graph.nodes)
-        return made
+    @property
+    def nodes(self) -> int:
+        return len(self.stock.nodes)
 
     def fresh(self) -> TorchGraph:
-        graph = copy.deepcopy(self.torch)
-        graph.owning_module = self.module
-        return graph
-
-    def fresh_native(self) -> fastexport.Graph:
-        graph = copy.copy(self.native)
-        graph.owning_module = self.module
+        graph = copy.deepcopy(self.stock)
+        graph.owning_module = self.stock.owning_module
         return graph
 
     def fresh_held(self) -> torch.fx.GraphModule:
         return torch_passes.bare_module(self.fresh())
 
+    def fresh_native(self) -> fastexport.Graph:
+        graph = copy.copy(self.native)
+        graph.owning_module = self.stock.owning_module
+        return graph
+
+    def variant(self, change: Callable[[TorchGraph], object]) -> "Source":
+        """The same graph with something planted in it."""
+
+        def make() -> TorchGraph:
+            graph = self.fresh()
+            change(graph)
+            return graph
+
+        return Source(self.title, make, self.has_targets)
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    source: Source
+    jobs: dict[str, Job]
+    rows: list[Row]
+    check: Callable[[], None]
+
 
 def synthetic_source(nodes: int, has_targets: bool) -> Source:
-    graph = synthetic.build(TorchGraph(), nodes, dead=0)
-    return Source(f"synthetic, {nodes:,} nodes", graph, None, has_targets)
+    def make() -> TorchGraph:
+        graph = synthetic.build(TorchGraph(), nodes, dead=0)
+        graph.eliminate_dead_code()
+        return graph
+
+    return Source(f"synthetic, {nodes:,} nodes", make, has_targets)
 
 
-def llama_source(layers: int, has_targets: bool) -> Source:
+def llama_source(layers: int) -> Source:
+    """A Llama as PT2E gets it, without what is dead in it. It is exported here and now."""
     module = zoo.export("llama", layers).module()
-    return Source(f"Llama of {layers} layers, exported", module.graph, module, has_targets)
+    module.graph.eliminate_dead_code()
+    return Source(f"Llama of {layers} layers, exported", lambda: module.graph)
 
 
 def without_payload(graph: TorchGraph) -> TorchGraph:
@@ -144,34 +153,26 @@ def pass_case(
     *,
     stock: Callable[[Any], object],
     ours: Callable[[Any], object],
-    targets: tuple[float, float] | None,
+    targets: tuple[float, float],
     python: Callable[[Any], object] | None = None,
     stock_fresh: Callable[[], Any] | None = None,
     changes: bool = True,
 ) -> Case:
     """A pass by torch, in place on torch's graph, and natively."""
-
-    def maker(fresh: Callable[[], Any]) -> Callable[[], Any]:
-        if changes:
-            return fresh
-        kept = fresh()  # nothing changes it, so one is enough
-        return lambda: kept
-
     stock_fresh = stock_fresh or source.fresh
+    kept = (lambda make: make) if changes else cache  # what nothing changes is made once
     jobs = {
-        "torch": Job(stock, maker(stock_fresh)),
-        "in place": Job(ours, maker(source.fresh)),
-        "native": Job(ours, maker(source.fresh_native)),
+        "torch": Job(stock, kept(stock_fresh)),
+        "in place": Job(ours, kept(source.fresh)),
+        "native": Job(ours, kept(source.fresh_native)),
     }
-    if python:
-        jobs["python"] = Job(python, maker(source.fresh))
-    target = targets if targets and source.has_targets else (None, None)
     rows = [
-        Row(job, "in place", "in place", target=target[0]),
-        Row(job, "native", "native", target=target[1]),
+        Row(job, "in place", "in place", target=_target(source, targets[0])),
+        Row(job, "native", "native", target=_target(source, targets[1])),
     ]
     if python:
-        rows.append(Row(f"{job}: against cached Python", "in place", "in place", "python"))
+        jobs["python"] = Job(python, kept(source.fresh))
+        rows.append(Row(f"{job}, against better Python", "in place", "in place", "python"))
 
     def check() -> None:
         expected = done(stock_fresh(), stock)
@@ -181,7 +182,7 @@ def pass_case(
         if changes == (len(expected.nodes) == source.nodes):
             raise Different(f"{job}: the pass found something else to do than was planted")
 
-    return Case(job, source.title, source.nodes, jobs, rows, check)
+    return Case(job, source, jobs, rows, check)
 
 
 def passes(source: Source) -> Iterator[Case]:
@@ -243,90 +244,82 @@ def chain_case(source: Source) -> Case:
         expected = done(source.fresh_held(), torch_passes.chain)
         same(expected, done(source.fresh(), chain), done(source.fresh_native(), chain))
 
-    return Case(job, source.title, source.nodes, jobs, rows, check)
+    return Case(job, source, jobs, rows, check)
 
 
 # ---- conversion, building, text ------------------------------------------------------------------
 
 
 def conversions(source: Source) -> Iterator[Case]:
-    graph = source.torch
-    target = (40, 10) if source.has_targets else (None, None)
 
-    def graph_copy(_: None) -> TorchGraph:
+    def graph() -> TorchGraph:
+        return source.stock
+
+    def graph_copy(graph: TorchGraph) -> TorchGraph:
         new = TorchGraph()
         new.graph_copy(graph, {})
         return new
 
-    def check_read() -> None:
-        same(graph, fastexport.from_fx(graph))
-
     yield Case(
         "from_fx",
-        source.title,
-        source.nodes,
-        {"torch": Job(graph_copy), "fastexport": Job(lambda _: fastexport.from_fx(graph))},
-        [Row("from_fx, against graph_copy", "convert", "fastexport", target=target[0])],
-        check_read,
+        source,
+        {"torch": Job(graph_copy, graph), "from_fx": Job(fastexport.from_fx, graph)},
+        [Row("from_fx, against graph_copy", "convert", "from_fx", target=_target(source, 40))],
+        lambda: same(graph(), fastexport.from_fx(graph())),
     )
 
-    def there_and_back(_: None) -> TorchGraph:
+    def there_and_back(graph: TorchGraph) -> TorchGraph:
         return fastexport.from_fx(graph).to_fx()
 
-    def deepcopy_without_collector(_: None) -> TorchGraph:
+    def deepcopy_without_collector(graph: TorchGraph) -> TorchGraph:
         with collector_off():
             return copy.deepcopy(graph)
 
     yield Case(
         "from_fx and to_fx",
-        source.title,
-        source.nodes,
+        source,
         {
-            "torch": Job(lambda _: copy.deepcopy(graph)),
-            "fastexport": Job(there_and_back),
-            "python": Job(deepcopy_without_collector),
+            "torch": Job(copy.deepcopy, graph),
+            "both": Job(there_and_back, graph),
+            "python": Job(deepcopy_without_collector, graph),
         },
         [
-            Row("from_fx + to_fx, against deepcopy", "convert", "fastexport", target=target[1]),
-            Row("the same, the collector off for deepcopy", "convert", "fastexport", "python"),
+            Row("from_fx + to_fx, against deepcopy", "convert", "both", target=_target(source, 10)),
+            Row("the same, the collector off for deepcopy", "convert", "both", "python"),
         ],
-        lambda: same(graph, there_and_back(None)),
+        lambda: same(graph(), there_and_back(graph())),
     )
-    native = source.fresh_native()
+    native = cache(source.fresh_native)
     yield Case(
         "deepcopy",
-        source.title,
-        source.nodes,
+        source,
         {
-            "torch": Job(lambda _: copy.deepcopy(graph)),
-            "native": Job(lambda _: copy.deepcopy(native)),
+            "torch": Job(copy.deepcopy, graph),
+            "native": Job(copy.deepcopy, native),
         },
         [Row("deepcopy(graph)", "native", "native")],
-        lambda: same(native, copy.deepcopy(native)),
+        lambda: same(native(), copy.deepcopy(native())),
     )
 
 
 def building(source: Source) -> Iterator[Case]:
-    build = synthetic.builder_of(source.torch)
+    build = cache(lambda: synthetic.builder_of(source.stock))
     yield Case(
         "build",
-        source.title,
-        source.nodes,
+        source,
         {
-            "torch": Job(build, TorchGraph),
-            "native": Job(build, fastexport.Graph),
+            "torch": Job(lambda new: build()(new), TorchGraph),
+            "native": Job(lambda new: build()(new), fastexport.Graph),
         },
         [Row("build through call_function", "native", "native", target=_target(source, 20))],
-        lambda: same(build(TorchGraph()), build(fastexport.Graph())),
+        lambda: same(build()(TorchGraph()), build()(fastexport.Graph())),
     )
-    graph, native = source.torch, source.fresh_native()
     yield Case(
         "str",
-        source.title,
-        source.nodes,
-        {"torch": Job(lambda _: str(graph)), "native": Job(lambda _: str(native))},
+        source,
+        {"torch": Job(str, lambda: source.stock), "native": Job(str, lambda: source.native)},
         [Row("str(graph)", "native", "native", target=_target(source, 15))],
-        lambda: same(graph, native),
+        lambda: same(source.stock, source.native),
     )
 
 
@@ -363,149 +356,166 @@ def _insert_one_by_one(given: tuple[Any, list[Any]]) -> None:
             graph.call_function(torch.relu, (node,))
 
 
-def _dead(graph: Any) -> tuple[Any, list[Any]]:
+def _dead(graph: Any, count: int) -> tuple[Any, list[Any]]:
     nodes = [node for node in reversed(graph.nodes) if node.target is aten.sigmoid.default]
-    return graph, [node for node in nodes if not node.users][:EDITS]
+    return graph, [node for node in nodes if not node.users][:count]
 
 
-def _pairs(graph: Any) -> tuple[Any, list[Any]]:
+def _pairs(graph: Any, count: int) -> tuple[Any, list[Any]]:
     """Calls that have users, each with its first operand: what a removed no-op leaves to do."""
     nodes = [n for n in graph.nodes if n.op == "call_function" and n.users and n.all_input_nodes]
-    return graph, [(node, node.all_input_nodes[0]) for node in nodes[:EDITS]]
+    return graph, [(node, node.all_input_nodes[0]) for node in nodes[:count]]
 
 
-def _calls(graph: Any) -> tuple[Any, list[Any]]:
-    return graph, [node for node in graph.nodes if node.op == "call_function"][:EDITS]
+def _calls(graph: Any, count: int) -> tuple[Any, list[Any]]:
+    return graph, [node for node in graph.nodes if node.op == "call_function"][:count]
 
 
-def _insertions(graph: Any) -> tuple[Any, list[Any]]:
-    found = _calls(graph)[1]
-    places = [
-        (node, False, "call_function", torch.relu, (node,), None, None, None) for node in found
-    ]
-    return graph, places
+def _insertions(graph: Any, count: int) -> tuple[Any, list[Any]]:
+    nodes = _calls(graph, count)[1]
+    rest = (None, None, None)
+    return graph, [(n, False, "call_function", torch.relu, (n,), *rest) for n in nodes]
 
 
-def edits(source: Source) -> Iterator[Case]:
+def edits(source: Source, count: int) -> Iterator[Case]:
     """Edits of a live torch graph: one call for all of them, against torch's call for each."""
-    with_dead = source.variant(
-        lambda graph: synthetic.plant_dead(graph, min(0.5, 1.1 * EDITS / len(graph.nodes)))
+    dead = source.variant(lambda graph: synthetic.plant_dead(graph, 1.2 * count / source.nodes))
+    yield edit_case(dead, "erase", count, 5, _erase_one_by_one, _core.fx_erase, _dead, _dead)
+    yield edit_case(
+        source,
+        "replace all uses of",
+        count,
+        2.5,
+        _replace_one_by_one,
+        _core.fx_replace_all_uses,
+        _pairs,
+        _pairs,
     )
-    jobs: list[tuple[str, float, Source, Any, Any, Any, Any]] = [
-        ("erase", 5, with_dead, _erase_one_by_one, _core.fx_erase, _dead, _dead),
-        (
-            "replace all uses of",
-            2.5,
-            source,
-            _replace_one_by_one,
-            _core.fx_replace_all_uses,
-            _pairs,
-            _pairs,
-        ),
-        ("insert", 10, source, _insert_one_by_one, _core.fx_insert, _calls, _insertions),
-    ]
-    for verb, target, origin, one_by_one, bulk, find, find_for_bulk in jobs:
-        count = len(find(origin.torch)[1])
-        title = f"{verb} {count:,} nodes"
-
-        def check(
-            origin: Source = origin,
-            one_by_one: Any = one_by_one,
-            bulk: Any = bulk,
-            find: Any = find,
-            find_for_bulk: Any = find_for_bulk,
-        ) -> None:
-            expected, ours, native = origin.fresh(), origin.fresh(), origin.fresh_native()
-            one_by_one(find(expected))
-            bulk(*find_for_bulk(ours))
-            one_by_one(find(native))
-            same(expected, ours, native)
-
-        yield Case(
-            title,
-            origin.title,
-            origin.nodes,
-            {
-                "torch": Job(one_by_one, _fresh(origin.fresh, find)),
-                "in place": Job(_applied(bulk), _fresh(origin.fresh, find_for_bulk)),
-                "native": Job(one_by_one, _fresh(origin.fresh_native, find)),
-            },
-            [
-                Row(title, "in place", "in place", target=_target(source, target)),
-                Row(f"{title}, one call each", "native", "native"),
-            ],
-            check,
-            per=count,
-        )
+    yield edit_case(
+        source, "insert", count, 10, _insert_one_by_one, _core.fx_insert, _calls, _insertions
+    )
 
 
-def _fresh(make: Callable[[], Any], find: Callable[[Any], Any]) -> Callable[[], Any]:
-    return lambda: find(make())
+def edit_case(
+    source: Source,
+    verb: str,
+    count: int,
+    target: float,
+    one_by_one: Callable[[Any], object],
+    bulk: Callable[[Any, Any], object],
+    find: Callable[[Any, int], Any],
+    find_for_bulk: Callable[[Any, int], Any],
+) -> Case:
+    title = f"{verb} {count:,} nodes"
 
+    def all_at_once(given: tuple[Any, Any]) -> object:
+        return bulk(*given)
 
-def _applied(bulk: Callable[..., object]) -> Callable[[Any], object]:
-    return lambda given: bulk(*given)
+    def check() -> None:
+        expected, ours, native = source.fresh(), source.fresh(), source.fresh_native()
+        found = find(expected, count)
+        if len(found[1]) != count:
+            raise Different(f"{title}: there are only {len(found[1])} to edit")
+        one_by_one(found)
+        all_at_once(find_for_bulk(ours, count))
+        one_by_one(find(native, count))
+        same(expected, ours, native)
+
+    return Case(
+        title,
+        source,
+        {
+            "torch": Job(one_by_one, lambda: find(source.fresh(), count)),
+            "in place": Job(all_at_once, lambda: find_for_bulk(source.fresh(), count)),
+            "native": Job(one_by_one, lambda: find(source.fresh_native(), count)),
+        },
+        [
+            Row(f"{title}, one call", "in place", "in place", target=_target(source, target)),
+            Row(f"{title}, a call each", "native", "native"),
+        ],
+        check,
+    )
 
 
 def reading(source: Source) -> Iterator[Case]:
-    graph, native = source.torch, source.fresh_native()
-    handles = list(native.nodes)
+    @cache
+    def native() -> tuple[fastexport.Graph, list[Any]]:
+        graph = source.fresh_native()
+        return graph, list(graph.nodes)  # a Node that someone holds is not made again
 
     def check() -> None:
-        if _read_all(graph) != _read_all(native) or len(handles) != len(graph.nodes):
+        if _read_all(source.stock) != _read_all(native()[0]):
             raise Different("the nodes read differently")
 
     yield Case(
         "read",
-        source.title,
-        source.nodes,
+        source,
         {
-            "torch": Job(lambda _: _read_all(graph)),
-            "native": Job(lambda _: _read_all(native)),
+            "torch": Job(_read_all, lambda: source.stock),
+            "native": Job(_read_all, lambda: native()[0]),
         },
         [Row("walk, reading op, target, args, users", "native", "native")],
         check,
     )
 
-    def find(some: Any) -> Any:
-        return some.find_nodes(op="call_function", target=aten.mul.Tensor)
+    def find(graph: Any) -> list[Any]:
+        return graph.find_nodes(op="call_function", target=aten.mul.Tensor)
 
     def check_found() -> None:
-        if [node.name for node in find(graph)] != [node.name for node in find(native)]:
+        theirs, ours = find(source.stock), find(source.native)
+        if [node.name for node in theirs] != [node.name for node in ours]:
             raise Different("find_nodes differs")
 
     yield Case(
         "find_nodes",
-        source.title,
-        source.nodes,
-        {"torch": Job(lambda _: find(graph)), "native": Job(lambda _: find(native))},
+        source,
+        {"torch": Job(find, lambda: source.stock), "native": Job(find, lambda: source.native)},
         [Row("find_nodes of one function", "native", "native")],
         check_found,
     )
 
 
-def all_cases(source: Source) -> Iterator[Case]:
-    for group in (passes, conversions, edits, building, reading):
-        yield from group(source)
+def all_cases(source: Source, edited: int = EDITS) -> Iterator[Case]:
+    yield from passes(source)
+    yield from conversions(source)
+    yield from edits(source, edited)
+    yield from building(source)
+    yield from reading(source)
 
 
 # ---- growth: fastexport alone, the same jobs at two sizes ----------------------------------------
 
 
-def growth_jobs(nodes: int) -> tuple[int, dict[str, Job]]:
-    """Native jobs on the synthetic graph, and how many nodes it has."""
-    whole = synthetic.build(fastexport.Graph(), nodes)
-    clean = copy.copy(whole)
-    clean.eliminate_dead_code()
-    return len(whole.nodes), {
-        "build": Job(lambda graph: synthetic.build(graph, nodes), fastexport.Graph),
-        "eliminate_dead_code, 10 % dead": Job(dead_code, lambda: copy.copy(whole)),
-        "eliminate_dead_code, nothing dead": Job(lambda _: dead_code(clean)),
-        "lint": Job(lambda _: whole.lint()),
-        "eliminate_getitems": Job(getitems, lambda: copy.copy(whole)),
-        "str(graph)": Job(lambda _: str(whole)),
-        "copy": Job(lambda _: copy.copy(whole)),
-    }
+@cache
+def _grown(nodes: int, dead: float) -> fastexport.Graph:
+    graph = synthetic.build(fastexport.Graph(), nodes, dead=dead)
+    if not dead:
+        graph.eliminate_dead_code()
+    return graph
+
+
+def _growing(
+    run: Callable[[Any], object], *, dead: float = 0.1, changes: bool = False
+) -> Callable[[int], tuple[int, Job]]:
+    def job(nodes: int) -> tuple[int, Job]:
+        graph = _grown(nodes, dead)
+        return len(graph.nodes), Job(run, lambda: copy.copy(graph) if changes else graph)
+
+    return job
+
+
+GROWING: dict[str, Callable[[int], tuple[int, Job]]] = {
+    "build": lambda nodes: (
+        nodes,
+        Job(lambda graph: synthetic.build(graph, nodes), fastexport.Graph),
+    ),
+    "eliminate_dead_code, 20 % dead": _growing(dead_code, dead=0.2, changes=True),
+    "eliminate_dead_code, nothing dead": _growing(dead_code, dead=0),
+    "lint": _growing(fastexport.lint),
+    "eliminate_getitems": _growing(getitems, changes=True),
+    "str(graph)": _growing(str),
+    "copy": _growing(copy.copy),
+}
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -525,7 +535,7 @@ def traced_bytes(make: Callable[[], object]) -> int:
 
 def memory(source: Source) -> Iterator[tuple[str, float, float]]:
     """Bytes a node without payload: how measured, torch's, fastexport's."""
-    bare = without_payload(source.torch)
+    bare = without_payload(source.stock)
     count = len(bare.nodes)
     native = fastexport.from_fx(bare)
     yield (

@@ -26,6 +26,7 @@ from progress import Bar, waiting
 
 HERE = Path(__file__).parent
 SCHEMA = 1
+MEMORY = "memory per node without payload"
 TARGETED = 10_000  # nodes of the graphs that targets are set for
 GROWN = 1_000_000
 
@@ -99,7 +100,7 @@ class Run:
         return measure.interleaved(jobs, tick=tick, **limits)
 
     def case(self, case: cases.Case) -> None:
-        title = f"{case.title}, {case.graph}, {case.nodes:,} nodes"
+        title = f"{case.source.title}: {case.title}"
         self.step(title)
         rows = [row for row in case.rows if self.wants(row.job, case.title)]
         if not rows:
@@ -113,8 +114,8 @@ class Run:
                 kind="time",
                 job=row.job,
                 door=row.door,
-                graph=case.graph,
-                nodes=case.nodes,
+                graph=case.source.title,
+                nodes=case.source.nodes,
                 unit="ms",
                 baseline_is=row.slow,
                 baseline=Spread.of(slow).scaled(1e3),
@@ -125,8 +126,8 @@ class Run:
             )
 
     def memory(self, source: cases.Source) -> None:
-        title = "memory per node without payload"
-        self.step(f"{title}, {source.title}, {source.nodes:,} nodes")
+        title = MEMORY
+        self.step(f"{source.title}: {title}")
         if not self.wants(title):
             return
         for how, theirs, ours in cases.memory(source):
@@ -147,23 +148,21 @@ class Run:
 
     def growth(self, small: int, large: int) -> None:
         """Time per node at a large size by that at a small one; the sizes are timed in turn."""
-        title = f"growth from {small:,} to {large:,} nodes"
-        self.step(title)
-        if not self.wants(title):
-            return
-        (few, fast), (many, slow) = cases.growth_jobs(small), cases.growth_jobs(large)
-        for name in fast:
-            self.bar.update((self.done - 0.5) / self.total, f"{title}: {name}")
-            times = measure.interleaved(
-                {"small": fast[name], "large": slow[name]}, budget=1, at_least=5
-            )
+        for name, jobs_of in cases.GROWING.items():
+            title = f"growth of {name}"
+            self.step(title)
+            if not self.wants(title):
+                continue
+            (few, fast), (many, slow) = jobs_of(small), jobs_of(large)
+            times = self.time({"small": fast, "large": slow}, title)
             per_small = [seconds / few for seconds in times["small"]]
             per_large = [seconds / many for seconds in times["large"]]
             self.add(
                 kind="growth",
-                job=f"growth of {name}",
+                job=title,
                 door="native",
-                graph=f"growth: the same per node, at {size_text(small)} and {size_text(large)}",
+                graph=f"fastexport alone: time per node at {size_text(large)} beside that at "
+                f"{size_text(small)}",
                 nodes=many,
                 unit="ns",
                 baseline_is=f"fastexport at {size_text(small)}",
@@ -193,29 +192,32 @@ def size_text(nodes: int) -> str:
 def sources(args: argparse.Namespace) -> Iterator[cases.Source]:
     for nodes in args.sizes:
         if nodes < GROWN:
-            yield cases.synthetic_source(nodes, has_targets=nodes == TARGETED)
+            yield cases.synthetic_source(nodes, nodes == TARGETED)
     if args.layers:
         with waiting(f"exporting a Llama of {args.layers} layers", 0.15 * args.layers):
-            source = cases.llama_source(args.layers, has_targets=False)
+            source = cases.llama_source(args.layers)
         source.has_targets = source.nodes >= 0.9 * TARGETED
         yield source
 
 
+def cases_of(source: cases.Source) -> list[cases.Case]:
+    return list(cases.all_cases(source, 100 if source.nodes < TARGETED / 2 else cases.EDITS))
+
+
 def titles() -> list[str]:
     source = cases.synthetic_source(1000, has_targets=True)
-    found = [row.job for case in cases.all_cases(source) for row in case.rows]
-    return [*found, "memory per node without payload", "growth from 10,000 to 1,000,000 nodes"]
+    found = [row.job for case in cases_of(source) for row in case.rows]
+    return [*dict.fromkeys(found), MEMORY, *(f"growth of {name}" for name in cases.GROWING)]
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-    per_source = len(list(cases.all_cases(cases.synthetic_source(1000, False)))) + 1
-    of_torch = [nodes for nodes in args.sizes if nodes < GROWN]
+    per_source = len(cases_of(cases.synthetic_source(1000, False))) + 1
     large = [nodes for nodes in args.sizes if nodes >= GROWN]
-    total = per_source * (len(of_torch) + bool(args.layers)) + len(large)
+    count = len(args.sizes) - len(large) + bool(args.layers)
     with Bar() as bar:
-        running = Run(args, bar, total)
+        running = Run(args, bar, per_source * count + len(large) * len(cases.GROWING))
         for source in sources(args):
-            for case in cases.all_cases(source):
+            for case in cases_of(source):
                 running.case(case)
             running.memory(source)
             del source

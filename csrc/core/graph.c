@@ -24,8 +24,8 @@ static int add_record(fe_graph *g, fe_op op, uint32_t target, uint32_t *out, fe_
     if (reserve(g, (size_t)id + 1, err) < 0)
         return -1;
     g->nodes[id] = (fe_node){.op = (uint8_t)op, .target = target, .prev = id, .next = id};
-    g->details[id] = (fe_detail){
-        .type = FE_NONE_ID, .first_user = FE_NONE_ID, .last_user = FE_NONE_ID, .target_next = FE_NONE_ID};
+    g->details[id] =
+        (fe_detail){.type = FE_NONE_ID, .first_user = FE_NONE_ID, .last_user = FE_NONE_ID, .target_next = FE_NONE_ID};
     g->node_count++;
     *out = id;
     return 0;

@@ -139,7 +139,8 @@ static int targets_make_room(fe_graph *g, fe_error *err)
 {
     uint32_t size = g->target_slots ? g->target_mask + 1 : 0;
 
-    if (fe_grow(g->allocator, &g->targets, &g->target_capacity, (size_t)g->target_count + 1, sizeof *g->targets, err) < 0)
+    if (fe_grow(g->allocator, &g->targets, &g->target_capacity, (size_t)g->target_count + 1, sizeof *g->targets, err) <
+        0)
         return -1;
     if (size && g->target_count < size / 2)
         return 0;
@@ -166,8 +167,8 @@ int fe_target_get(fe_graph *g, fe_op op, uint32_t object, fe_string *text, uint3
     *is_new = *slot == EMPTY;
     if (*is_new) {
         *slot = g->target_count++;
-        g->targets[*slot] = (fe_target){.op = (uint8_t)op, .object = object, .text = text, .first = FE_NONE_ID,
-                                        .last = FE_NONE_ID};
+        g->targets[*slot] =
+            (fe_target){.op = (uint8_t)op, .object = object, .text = text, .first = FE_NONE_ID, .last = FE_NONE_ID};
         if (object != FE_NONE_ID)
             fe_object_ref(g, object);
     }

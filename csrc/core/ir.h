@@ -29,15 +29,15 @@
 #define FE_NONE_ID UINT32_MAX /* no node, no object, no target, no edge */
 #define FE_MAX_DEPTH 4000     /* of nested arguments: recursion over values stays within a small stack */
 
-/* ---- types --------------------------------------------------------------------------------------------------- */
+/* ---- types ---- */
 
-#define FE_OPS(X)                                                                                                      \
-    X(PLACEHOLDER, "placeholder")                                                                                      \
-    X(GET_ATTR, "get_attr")                                                                                            \
-    X(CALL_FUNCTION, "call_function")                                                                                  \
-    X(CALL_METHOD, "call_method")                                                                                      \
-    X(CALL_MODULE, "call_module")                                                                                      \
-    X(OUTPUT, "output")                                                                                                \
+#define FE_OPS(X)                     \
+    X(PLACEHOLDER, "placeholder")     \
+    X(GET_ATTR, "get_attr")           \
+    X(CALL_FUNCTION, "call_function") \
+    X(CALL_METHOD, "call_method")     \
+    X(CALL_MODULE, "call_module")     \
+    X(OUTPUT, "output")               \
     X(ROOT, "root")
 
 typedef enum {
@@ -98,34 +98,34 @@ struct fe_seq {
 
 /* Facts about a target that passes need, given by the owner when the target enters. */
 typedef enum {
-    FE_TARGET_MUTATES = 1 << 0,     /* writes to an operand */
-    FE_TARGET_RANDOM = 1 << 1,      /* draws from a random state */
-    FE_TARGET_EFFECT = 1 << 2,      /* any other effect: assert, print, registered by the user */
-    FE_TARGET_NO_RESULT = 1 << 3,   /* returns nothing, so it can only be there for an effect */
-    FE_TARGET_UNKNOWN = 1 << 4,     /* nobody vouches for it */
-    FE_TARGET_GETITEM = 1 << 5,     /* operator.getitem */
-    FE_TARGET_FX_IMPURE = 1 << 6,   /* what torch.fx itself keeps, whatever the random policy */
-    FE_TARGET_FX_RANDOM = 1 << 7,   /* what torch.fx keeps while random operators are kept */
+    FE_TARGET_MUTATES = 1 << 0,      /* writes to an operand */
+    FE_TARGET_RANDOM = 1 << 1,       /* draws from a random state */
+    FE_TARGET_EFFECT = 1 << 2,       /* any other effect: assert, print, registered by the user */
+    FE_TARGET_NO_RESULT = 1 << 3,    /* returns nothing, so it can only be there for an effect */
+    FE_TARGET_UNKNOWN = 1 << 4,      /* nobody vouches for it */
+    FE_TARGET_GETITEM = 1 << 5,      /* operator.getitem */
+    FE_TARGET_FX_IMPURE = 1 << 6,    /* what torch.fx itself keeps, whatever the random policy */
+    FE_TARGET_FX_RANDOM = 1 << 7,    /* what torch.fx keeps while random operators are kept */
     FE_TARGET_NOT_CALLABLE = 1 << 8, /* of a type that its op does not allow */
-    FE_TARGET_MISSING = 1 << 9,     /* get_attr, call_module: not found in the owning module */
-    FE_TARGET_NOT_MODULE = 1 << 10, /* call_module: found, but no module */
-    FE_TARGET_PER_NODE = 1 << 11,   /* the facts depend on arguments: see fe_node.flags */
-    FE_TARGET_KNOWN = 1 << 12,      /* the flags are set */
+    FE_TARGET_MISSING = 1 << 9,      /* get_attr, call_module: not found in the owning module */
+    FE_TARGET_NOT_MODULE = 1 << 10,  /* call_module: found, but no module */
+    FE_TARGET_PER_NODE = 1 << 11,    /* the facts depend on arguments: see fe_node.flags */
+    FE_TARGET_KNOWN = 1 << 12,       /* the flags are set */
 } fe_target_flag;
 
 /* What nodes of one op call: a string, or an object. Interned by op and identity, so passes compare indexes. */
 typedef struct {
     uint8_t op;
     uint32_t flags;
-    uint32_t object;     /* the callable, or FE_NONE_ID when the target is a string */
+    uint32_t object;      /* the callable, or FE_NONE_ID when the target is a string */
     uint32_t count;       /* its nodes in the list */
     uint32_t first, last; /* its nodes in order of arrival; erased ones drop out in fe_target_nodes */
-    fe_string *text;     /* the string; for an object the stem that names of its nodes are made from */
+    fe_string *text;      /* the string; for an object the stem that names of its nodes are made from */
 } fe_target;
 
 typedef struct {
-    uint32_t def, user; /* operand and the node that uses it */
-    uint32_t count;     /* how often the user's arguments name it */
+    uint32_t def, user;  /* operand and the node that uses it */
+    uint32_t count;      /* how often the user's arguments name it */
     uint32_t prev, next; /* neighbours in def's list of users */
 } fe_edge;
 
@@ -157,16 +157,16 @@ typedef struct {
     uint32_t prev, next;
     uint32_t edge, edge_count; /* its operands: edges[edge .. edge + edge_count) */
     uint32_t user_count;       /* distinct users */
-    uint64_t pos;    /* in the order of the list; 0: never listed */
+    uint64_t pos;              /* in the order of the list; 0: never listed */
 } fe_node;
 
 /* The rest of a node, under the same id. */
 typedef struct {
-    fe_string *name; /* NULL only for the root and in graphs read without names */
-    fe_seq *args;    /* NULL: () */
-    fe_seq *kwargs;  /* NULL: {}; otherwise string keys and values in turn */
-    fe_meta *meta;   /* NULL: {} */
-    uint32_t type;   /* object, or FE_NONE_ID */
+    fe_string *name;                /* NULL only for the root and in graphs read without names */
+    fe_seq *args;                   /* NULL: () */
+    fe_seq *kwargs;                 /* NULL: {}; otherwise string keys and values in turn */
+    fe_meta *meta;                  /* NULL: {} */
+    uint32_t type;                  /* object, or FE_NONE_ID */
     uint32_t first_user, last_user; /* edges */
     uint32_t target_next;           /* the next node of the same target */
 } fe_detail;
@@ -212,7 +212,7 @@ typedef struct fe_graph {
     fe_node *nodes;
     fe_detail *details;
     uint32_t node_count, node_capacity, detail_capacity; /* records: the root and erased nodes too */
-    uint32_t live;                      /* nodes in the list, the root not counted */
+    uint32_t live;                                       /* nodes in the list, the root not counted */
 
     fe_edge *edges;
     uint32_t edge_count, edge_capacity;
@@ -243,14 +243,14 @@ typedef struct fe_graph {
     uint64_t version;        /* grows with every change of structure */
 } fe_graph;
 
-/* ---- arena.c ------------------------------------------------------------------------------------------------- */
+/* ---- arena.c ---- */
 
 void fe_arena_init(fe_arena *a, const fe_allocator *allocator);
 void fe_arena_clear(fe_arena *a);
 void *fe_arena_take(fe_arena *a, size_t size); /* 8-byte aligned; NULL: no memory */
 void fe_arena_give(fe_arena *a, void *block, size_t size);
 
-/* ---- intern.c: strings and targets --------------------------------------------------------------------------- */
+/* ---- intern.c: strings and targets ---- */
 
 fe_string *fe_string_get(fe_graph *g, const char *data, size_t len, fe_error *err); /* NULL: failed */
 fe_string *fe_string_find(const fe_strings *s, const char *data, size_t len);       /* NULL: not there */
@@ -267,7 +267,7 @@ int fe_target_get(fe_graph *g, fe_op op, uint32_t object, fe_string *text, uint3
 /* The first node of a target, or FE_NONE_ID; go on with details[id].target_next. */
 uint32_t fe_target_nodes(fe_graph *g, uint32_t target);
 
-/* ---- object.c: references to what the owner keeps -------------------------------------------------------------- */
+/* ---- object.c: references to what the owner keeps ---- */
 
 int fe_object_new(fe_graph *g, uint32_t *out, fe_error *err) FE_MUST_CHECK; /* with no reference yet */
 void fe_object_ref(fe_graph *g, uint32_t object);
@@ -275,10 +275,11 @@ void fe_object_unref(fe_graph *g, uint32_t object);
 /* The next object without references, to be released by the owner; false when there is none. Its index is free then. */
 bool fe_object_take_dead(fe_graph *g, uint32_t *out);
 
-/* ---- value.c ---------------------------------------------------------------------------------------------------- */
+/* ---- value.c ---- */
 
-fe_seq *fe_seq_new(fe_graph *g, size_t len, uint32_t type, fe_error *err); /* items FE_NULL; takes a reference to type */
-void fe_seq_free(fe_graph *g, fe_seq *s);                                  /* NULL is allowed */
+fe_seq *fe_seq_new(fe_graph *g, size_t len, uint32_t type,
+                   fe_error *err);        /* items FE_NULL; takes a reference to type */
+void fe_seq_free(fe_graph *g, fe_seq *s); /* NULL is allowed */
 void fe_value_free(fe_graph *g, fe_value v);
 int fe_value_complex(fe_graph *g, double real, double imag, fe_value *out, fe_error *err) FE_MUST_CHECK;
 /* What the ids of a tree become when it is copied into another graph; NULL: they stay. */
@@ -298,7 +299,7 @@ static inline bool fe_kind_is_seq(unsigned kind)
     return kind >= FE_TUPLE;
 }
 
-/* ---- name.c: torch.fx's rules for unique names ------------------------------------------------------------------- */
+/* ---- name.c: torch.fx's rules for unique names ---- */
 
 typedef struct {
     const char *base; /* of a name like base_12 */
@@ -323,7 +324,7 @@ void fe_name_take(fe_graph *g, fe_new_name n);
 size_t fe_name_snake(const char *text, size_t len, char *buffer); /* buffer takes 2 * len bytes */
 int fe_name_set_counter(fe_graph *g, fe_string *base, int64_t count, fe_error *err) FE_MUST_CHECK;
 
-/* ---- graph.c: the list of nodes --------------------------------------------------------------------------------- */
+/* ---- graph.c: the list of nodes ---- */
 
 fe_graph *fe_graph_new(const fe_allocator *a, const fe_reserved *reserved); /* NULL: no memory */
 void fe_graph_free(fe_graph *g);
@@ -372,7 +373,7 @@ static inline bool fe_node_is_listed(const fe_graph *g, uint32_t id)
     return id < g->node_count && g->nodes[id].pos && !(g->nodes[id].flags & FE_NODE_ERASED);
 }
 
-/* ---- use.c: operands and users ------------------------------------------------------------------------------------ */
+/* ---- use.c: operands and users ---- */
 
 /* Give a node new arguments and take ownership of them; NULL is empty. The node moves to the end of its operands' lists
  * of users, as in torch.fx. On failure nothing changed and the arguments are still the caller's. */
@@ -393,7 +394,7 @@ uint32_t fe_edge_find(const fe_graph *g, uint32_t def, uint32_t user); /* or FE_
 void fe_edge_move_last(fe_graph *g, uint32_t edge);                    /* in its operand's list of users */
 uint32_t fe_seq_node_count(const fe_seq *s);                           /* each time a tree names a node; NULL: 0 */
 
-/* ---- meta.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- meta.c ---- */
 
 uint32_t fe_meta_get(const fe_meta *m, uint32_t key); /* object, or FE_NONE_ID */
 int fe_meta_set(fe_graph *g, uint32_t id, uint32_t key, uint32_t object, fe_error *err) FE_MUST_CHECK;
@@ -401,7 +402,7 @@ bool fe_meta_delete(fe_graph *g, uint32_t id, uint32_t key); /* false: was not t
 int fe_meta_reserve(fe_graph *g, uint32_t id, uint32_t len, fe_error *err) FE_MUST_CHECK;
 void fe_meta_clear(fe_graph *g, uint32_t id);
 
-/* ---- signature.c -------------------------------------------------------------------------------------------------------- */
+/* ---- signature.c ---- */
 
 /* What an exported program's inputs and outputs stand for. The numbers are those of torch.export's schema. */
 typedef enum {
@@ -445,7 +446,7 @@ int fe_signature_add_output(fe_signature *s, fe_spec spec, fe_error *err) FE_MUS
 void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new);
 void fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased */
 
-/* ---- copy.c: whole graphs ------------------------------------------------------------------------------------------------ */
+/* ---- copy.c: whole graphs ---- */
 
 /* Fill the empty graph g with the nodes of `from`: same order, names, users order, insert point and signature; erased
  * nodes stay behind and their names are free again. Objects go through the map; node_map, with room for
@@ -456,149 +457,5 @@ int fe_graph_copy(fe_graph *g, const fe_graph *from, const uint32_t *objects, ui
  * Objects are equal when their classes are. Returns 0, 1, or -1 when memory runs out. */
 int fe_graph_equal(const fe_graph *a, const fe_graph *b, const uint32_t *class_a, const uint32_t *class_b,
                    fe_error *err) FE_MUST_CHECK;
-
-/* ---- report.c: what a pass or lint found, in order ----------------------------------------------------------------------- */
-
-typedef struct {
-    uint32_t node, other; /* other: the operand at fault, the node put in its place, or FE_NONE_ID */
-    uint8_t code;
-} fe_record;
-
-typedef struct {
-    const fe_allocator *allocator;
-    fe_record *items;
-    uint32_t len, capacity;
-} fe_report;
-
-void fe_report_init(fe_report *r, const fe_allocator *a);
-void fe_report_clear(fe_report *r);
-int fe_report_add(fe_report *r, uint8_t code, uint32_t node, uint32_t other, fe_error *err) FE_MUST_CHECK;
-
-/* ---- lint.c ----------------------------------------------------------------------------------------------------------------- */
-
-/* Code, and the text of the fault: %N is the node, %O the operand, %T the node's target. The first group is torch.fx's
- * own lint, in its order. */
-#define FE_FAULTS(X)                                                                                                   \
-    X(UNKNOWN_OP, "node '%N' has unknown opcode '%P'; use one of placeholder, get_attr, call_function, "               \
-                  "call_method, call_module, output")                                                                  \
-    X(UNLISTED, "node '%N' is missing from the graph's find_nodes table; create nodes through the graph")              \
-    X(FOREIGN_OPERAND, "node '%N' uses '%O', which belongs to another graph; map operands when copying nodes "         \
-                       "(node_copy's arg_transform)")                                                                  \
-    X(ERASED_OPERAND, "node '%N' uses '%O', which is erased; replace its uses before erasing a node")                  \
-    X(UNDEFINED_OPERAND, "node '%N' uses '%O' before it is defined; move '%O' above '%N' or sort the graph")           \
-    X(DUPLICATE_NAME, "the name '%N' is borne by two nodes; rename one of them")                                       \
-    X(TARGET_TYPE, "node '%N' has a target of the wrong type: %T; call_function takes a callable, every other "        \
-                   "opcode a string")                                                                                  \
-    X(TARGET_MISSING, "node '%N' refers to '%T', which the owning module does not have; add it to the module or "      \
-                      "correct the target")                                                                            \
-    X(TARGET_NOT_MODULE, "node '%N' calls '%T' of the owning module, which is not an nn.Module")                       \
-    X(STALE_USERS, "the users of '%N' and the arguments of '%O' disagree; change arguments by assignment only, "       \
-                   "never through users")                                                                              \
-    X(WRONG_ORDER, "node '%N' is out of order with the node before it")                                                \
-    X(LATE_PLACEHOLDER, "placeholder '%N' comes after '%O', which computes; placeholders come first")                  \
-    X(SECOND_OUTPUT, "the graph has a second output, '%N'; keep one, at the end")                                      \
-    X(OUTPUT_NOT_LAST, "the output '%N' is followed by '%O'; it must be the last node")
-
-typedef enum {
-#define X(id, text) FE_FAULT_##id,
-    FE_FAULTS(X)
-#undef X
-        FE_FAULT_COUNT
-} fe_fault;
-
-typedef struct {
-    bool all;     /* every fault, not just the first */
-    bool fx_only; /* torch.fx's own checks */
-} fe_lint_options;
-
-/* Report the faults of a graph, at most one unless `all`. -1 only when memory runs out. */
-int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_error *err) FE_MUST_CHECK;
-const char *fe_fault_text(fe_fault fault);
-const char *fe_fault_name(fe_fault fault);
-
-/* ---- pass_dce.c --------------------------------------------------------------------------------------------------------------- */
-
-/* Why dead-code elimination keeps or removes a node. */
-#define FE_REASONS(X)                                                                                                  \
-    X(UNUSED, "removed: no users and no effect")                                                                       \
-    X(USED, "kept: it has users")                                                                                      \
-    X(PLACEHOLDER, "kept: an input of the graph")                                                                      \
-    X(OUTPUT, "kept: the output of the graph")                                                                         \
-    X(MUTATES, "kept: it writes to an operand")                                                                        \
-    X(OUT, "kept: it writes to its out= argument")                                                                     \
-    X(RANDOM, "kept: it draws random numbers (keep_random)")                                                           \
-    X(EFFECT, "kept: it has an effect")                                                                                \
-    X(NO_RESULT, "kept: it returns nothing, so it is there for an effect")                                             \
-    X(UNKNOWN, "kept: nothing is known about its target, so it may have an effect")                                    \
-    X(CALL, "kept: this call has an effect")
-
-typedef enum {
-#define X(id, text) FE_REASON_##id,
-    FE_REASONS(X)
-#undef X
-        FE_REASON_COUNT
-} fe_reason;
-
-typedef struct {
-    bool fx_policy;   /* remove exactly what torch.fx removes */
-    bool keep_random; /* random operators count as an effect */
-} fe_dce_options;
-
-bool fe_node_writes_out(const fe_graph *g, uint32_t id); /* a node stands under its keyword "out" */
-/* Why a node would be kept if it had no users; FE_REASON_UNUSED when nothing keeps it. */
-fe_reason fe_node_effect(const fe_graph *g, uint32_t id, const fe_dce_options *o);
-/* Erase, from the last node to the first, what has neither users nor an effect; the graph must be in order. The report
- * holds the removed nodes in the order of removal. Returns whether the graph changed, or -1 with the graph unchanged. */
-int fe_eliminate_dead_code(fe_graph *g, const fe_dce_options *o, fe_report *removed, fe_error *err) FE_MUST_CHECK;
-const char *fe_reason_text(fe_reason reason);
-
-/* ---- text.c: torch.fx's text of a graph -------------------------------------------------------------------------------------------- */
-
-/* How a value is written: as an argument in a node's line (%name), or as Python's str or repr would. */
-typedef enum { FE_TEXT_ARG, FE_TEXT_STR, FE_TEXT_REPR } fe_text_form;
-
-/* What the owner shows for an object: STR in arguments and str, REPR inside containers, TYPE as an annotation, CALLABLE
- * as a target, FIELDS for a tuple class in repr: its name and field names, each ended by a newline. */
-typedef enum {
-    FE_SHOW_STR,
-    FE_SHOW_REPR,
-    FE_SHOW_TYPE,
-    FE_SHOW_CALLABLE,
-    FE_SHOW_FIELDS,
-    FE_SHOW_COUNT
-} fe_show;
-
-typedef struct {
-    const char *data; /* NULL: not rendered */
-    size_t len;
-} fe_text;
-
-/* Objects are rendered beforehand, because that runs the owner's code. */
-typedef struct {
-    const fe_text *shown[FE_SHOW_COUNT]; /* by object; NULL: nothing was rendered so */
-    uint32_t count;                      /* objects in each */
-    const uint32_t *alias;               /* by node, whose name to write for it; NULL: its own */
-    void (*quote)(void *ctx, const fe_string *s, fe_buffer *out); /* the repr of a string that is not plain ASCII */
-    void *ctx;
-} fe_renderer;
-
-void fe_text_double(double value, fe_buffer *out); /* as Python's repr */
-void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_form form, fe_buffer *out);
-void fe_text_target(const fe_graph *g, const fe_renderer *r, uint32_t target, fe_buffer *out);
-void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffer *out); /* Node.format_node() */
-void fe_text_graph(const fe_graph *g, const fe_renderer *r, fe_buffer *out);             /* str(graph) */
-
-/* ---- pass_getitem.c ------------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    bool fx_policy; /* keys compared by their text and across writes, as torch.export does */
-    const fe_renderer *renderer; /* for fx_policy */
-} fe_getitem_options;
-
-/* Report each getitem that repeats an earlier one, and the one that can take its place. */
-int fe_find_repeated_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *repeated, fe_error *err) FE_MUST_CHECK;
-/* Put the first getitem for each (source, index) in the place of all later ones, and report them. Returns whether the
- * graph changed, or -1 with the graph unchanged. */
-int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err) FE_MUST_CHECK;
 
 #endif

@@ -4,7 +4,7 @@
  * unique exactly when each node is the owner of its name. What no edit can break, only a fault of the core (edges against
  * argument trees, links, name owners), is recounted when every fault is asked for.
  */
-#include "ir.h"
+#include "pass.h"
 
 typedef struct {
     const fe_graph *g;

@@ -3,7 +3,7 @@
  * One walk from the last node to the first: in a graph in order, a node's users have been looked at before it is. What
  * counts as an effect is the policy. The default keeps whatever might be one; torch.fx's keeps what its is_impure keeps.
  */
-#include "ir.h"
+#include "pass.h"
 
 static bool names_node(fe_value v)
 {

@@ -5,7 +5,7 @@
  * None) is merged only where no write follows: of two copies only one would be written to.
  * torch.export's pass compares the printed index and takes no notice of writes; fx_policy does the same.
  */
-#include "ir.h"
+#include "pass.h"
 
 typedef struct {
     uint32_t node, epoch;
@@ -89,7 +89,8 @@ static bool may_merge(const finder *f, uint32_t first, uint32_t again)
 {
     if (!f->writes || f->last_write < f->g->nodes[first].pos)
         return true;
-    return is_basic_index(f->g->details[again].args->items[1]) && !has_writing_user(f->g, first) && !has_writing_user(f->g, again);
+    return is_basic_index(f->g->details[again].args->items[1]) && !has_writing_user(f->g, first) &&
+           !has_writing_user(f->g, again);
 }
 
 static uint32_t meant(const finder *f, uint32_t id)

@@ -1,5 +1,5 @@
 /* report.c - a growing list of what a pass or lint found. */
-#include "ir.h"
+#include "pass.h"
 
 void fe_report_init(fe_report *r, const fe_allocator *a)
 {

@@ -3,7 +3,7 @@
  * An argument shows nodes as %name and strings bare; inside a slice, and in what a graph returns, Python's own repr
  * holds, with names bare and strings quoted. Objects were rendered beforehand by the owner (see fe_renderer).
  */
-#include "ir.h"
+#include "pass.h"
 
 #include <float.h>
 #include <math.h>

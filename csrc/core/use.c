@@ -21,7 +21,7 @@ static unsigned block_class(uint32_t count, uint32_t *room)
         return count - 1;
     }
     for (*room = 2 * EXACT; *room < count; *room *= 2)
-        class++;
+        class ++;
     return class;
 }
 

@@ -446,8 +446,9 @@ static void add_text(fe_buffer *out, PyObject *o)
 
 static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *name, PyObject *operand)
 {
-    const fx_call *call = &v->s.calls.items[v->s.call[fault->node - 1]];
-    PyObject *result;
+    bool listed = fault->node <= v->s.count;
+    const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
+    PyObject *result, *target = call && call->target ? call->target : Py_None, *op = call && call->op ? call->op : Py_None;
     fe_buffer text;
 
     fe_buffer_init(&text, &fe_python_allocator);
@@ -457,7 +458,7 @@ static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *
             continue;
         }
         at++;
-        add_text(&text, *at == 'N' ? name : *at == 'O' ? operand : *at == 'P' ? call->op : call->target);
+        add_text(&text, *at == 'N' ? name : *at == 'O' ? operand : *at == 'P' ? op : target);
     }
     result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
     fe_buffer_clear(&text);

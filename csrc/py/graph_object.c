@@ -6,7 +6,7 @@
  */
 #include "module.h"
 
-/* ---- access --------------------------------------------------------------------------------------------------- */
+/* ---- access ---- */
 
 int graph_readable(GraphObject *g)
 {
@@ -27,7 +27,7 @@ int graph_editable(GraphObject *g)
     return -1;
 }
 
-/* ---- objects by identity ---------------------------------------------------------------------------------------- */
+/* ---- objects by identity ---- */
 
 static uint32_t slot_of(const GraphObject *g, const PyObject *object)
 {
@@ -148,7 +148,7 @@ void graph_sweep(GraphObject *g)
     PyErr_Restore(type, value, traceback);
 }
 
-/* ---- meta keys and targets ---------------------------------------------------------------------------------------- */
+/* ---- meta keys and targets ---- */
 
 int graph_meta_key(GraphObject *g, PyObject *key, bool make, uint32_t *out)
 {
@@ -244,7 +244,7 @@ PyObject *graph_target_object(GraphObject *g, uint32_t target)
     return t->object != FE_NONE_ID ? Py_NewRef(graph_object_at(g, t->object)) : string_to_python(t->text);
 }
 
-/* ---- facts ----------------------------------------------------------------------------------------------------------- */
+/* ---- facts ---- */
 
 #define LASTING (FE_TARGET_NOT_CALLABLE | FE_TARGET_GETITEM) /* told by the target alone, when it enters */
 
@@ -362,7 +362,7 @@ int refresh_effects(module_state *st)
     return 0;
 }
 
-/* ---- handles ------------------------------------------------------------------------------------------------------------ */
+/* ---- handles ---- */
 
 PyObject *graph_node(GraphObject *g, uint32_t id)
 {

@@ -104,10 +104,11 @@ static int module_exec(PyObject *m)
     return make_strings(st) < 0 || import_names(st) < 0 || reserve_names(st) < 0 || add_types(m, st) < 0 ? -1 : 0;
 }
 
-PyDoc_STRVAR(use_containers_doc,
-             "use_containers(list_type, dict_type, /)\n--\n\n"
-             "From now on, lists and dicts in arguments come out as instances of these subclasses of list and dict: torch.fx's\n"
-             "own once torch is there, so that code which tests for them, or goes through pytree, works on both.");
+PyDoc_STRVAR(
+    use_containers_doc,
+    "use_containers(list_type, dict_type, /)\n--\n\n"
+    "From now on, lists and dicts in arguments come out as instances of these subclasses of list and dict: torch.fx's\n"
+    "own once torch is there, so that code which tests for them, or goes through pytree, works on both.");
 
 static PyObject *use_containers(PyObject *m, PyObject *args)
 {
@@ -139,10 +140,12 @@ static int add_functions(PyObject *m)
 
 /* Every Python object of the state, for the collector. */
 #define STATE_OBJECTS(X)                                                                                               \
-    X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type)          \
-    X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts)            \
-    X(pretty) X(type_repr) X(split_name) X(stem) X(resolve) X(identity) X(registered_effects) X(effects)               \
-    X(no_default) X(str_fields) X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+    X(graph_type)                                                                                                      \
+    X(node_type)                                                                                                       \
+    X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) X(insert_point_type) X(error)       \
+        X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts) X(pretty) X(type_repr) X(split_name) \
+            X(stem) X(resolve) X(identity) X(registered_effects) X(effects) X(no_default) X(str_fields)                \
+                X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg)
 {

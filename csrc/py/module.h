@@ -12,7 +12,7 @@
 #include <Python.h>
 #include <structmember.h>
 
-#include "ir.h"
+#include "pass.h"
 
 /* Where torch.fx keeps what in its nodes; found and checked by fx_configure (fx_layout.c). */
 typedef struct {
@@ -28,20 +28,20 @@ typedef struct {
 typedef struct {
     PyTypeObject *graph_type, *node_type, *nodes_type, *nodes_iter_type, *users_type, *users_iter_type, *meta_type,
         *insert_point_type;
-    PyObject *error; /* fastexport.FastExportError */
+    PyObject *error;                 /* fastexport.FastExportError */
     PyObject *list_type, *dict_type; /* of containers in arguments; never to be changed in place */
     PyObject *empty_dict;            /* an instance of dict_type, shared by all nodes without kwargs */
     PyObject *op_names[FE_OP_COUNT];
-    PyObject *getitem;  /* operator.getitem */
-    PyObject *facts;    /* Python: (op, target, owning module) -> fe_target_flag bits */
-    PyObject *call_facts; /* Python: (node) -> fe_node_flag bits, for FE_TARGET_PER_NODE targets */
-    PyObject *pretty;   /* Python: target -> text, as torch.fx's Node._pretty_print_target */
-    PyObject *type_repr; /* Python: annotation -> text */
-    PyObject *split_name; /* Python: candidate that is not ASCII -> (base, number or -1, name) */
-    PyObject *stem;     /* Python: callable or string -> candidate name, as torch.fx's Graph._target_to_str */
+    PyObject *getitem;            /* operator.getitem */
+    PyObject *facts;              /* Python: (op, target, owning module) -> fe_target_flag bits */
+    PyObject *call_facts;         /* Python: (node) -> fe_node_flag bits, for FE_TARGET_PER_NODE targets */
+    PyObject *pretty;             /* Python: target -> text, as torch.fx's Node._pretty_print_target */
+    PyObject *type_repr;          /* Python: annotation -> text */
+    PyObject *split_name;         /* Python: candidate that is not ASCII -> (base, number or -1, name) */
+    PyObject *stem;               /* Python: callable or string -> candidate name, as torch.fx's Graph._target_to_str */
     PyObject *registered_effects; /* Python: () -> that set, or None */
-    PyObject *effects;  /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
-    PyObject *resolve;  /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
+    PyObject *effects;    /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
+    PyObject *resolve;    /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
     PyObject *no_default; /* inspect.Signature.empty */
     PyObject *identity;   /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
@@ -56,7 +56,7 @@ typedef struct {
     fe_graph *core;
     module_state *state; /* lives as long as the type of this object */
 
-    PyObject **objects;  /* strong, by the core's object index; NULL where the index is free */
+    PyObject **objects; /* strong, by the core's object index; NULL where the index is free */
     uint32_t object_capacity;
     uint32_t *object_slots; /* hash table from identity to index, EMPTY_SLOT where free */
     uint32_t object_mask, object_used;
@@ -101,7 +101,7 @@ static inline int lookup_attr(PyObject *o, PyObject *name, PyObject **out)
 #endif
 }
 
-/* ---- args.c ---------------------------------------------------------------------------------------------------- */
+/* ---- args.c ---- */
 
 /* The parameters of a FASTCALL | KEYWORDS function. */
 typedef struct {
@@ -113,12 +113,12 @@ typedef struct {
 /* Sort a call's arguments into out, by parameter, borrowed; one not given is NULL. */
 int parse_call(const parameters *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
 
-/* ---- error.c -------------------------------------------------------------------------------------------------- */
+/* ---- error.c ---- */
 
 /* Raise what a core error stands for; returns NULL, so that a caller can return it. */
 PyObject *raise_core(const module_state *st, const fe_error *err);
 
-/* ---- graph_object.c: life, objects and handles of a graph -------------------------------------------------------- */
+/* ---- graph_object.c: life, objects and handles of a graph ---- */
 
 /* 0 when the graph may be read (no pass runs on it in another thread), else -1 with an exception. */
 int graph_readable(GraphObject *g);
@@ -151,9 +151,9 @@ int graph_target_stem(GraphObject *g, uint32_t target, PyObject *object, fe_stri
 /* Bring the facts of all targets, and of the calls that need it, up to date; runs Python code. */
 int graph_refresh_facts(GraphObject *g);
 int graph_refresh_node(GraphObject *g, uint32_t id); /* the same for what one node's effect depends on */
-int refresh_effects(module_state *st); /* st->effects, once torch is loaded */
+int refresh_effects(module_state *st);               /* st->effects, once torch is loaded */
 
-/* ---- value.c ------------------------------------------------------------------------------------------------------- */
+/* ---- value.c ---- */
 
 /* Convert a Python argument. Nodes must be listed nodes of g. On failure nothing is left behind. May run Python code. */
 int value_from_python(GraphObject *g, PyObject *o, fe_value *out);
@@ -171,7 +171,7 @@ int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, voi
 fe_string *string_from_python(GraphObject *g, PyObject *str); /* NULL with an exception */
 PyObject *string_to_python(const fe_string *s);
 
-/* ---- containers.c ---------------------------------------------------------------------------------------------- */
+/* ---- containers.c ---- */
 
 /* A copy of the dicts, lists, sets and tuples in o; memo is a dict that serves calls whose copies share. */
 PyObject *copy_containers(PyObject *o, PyObject *memo);

@@ -65,7 +65,7 @@ static int raise(PyObject *self, const fe_error *err)
     return -1;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static int Node_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -89,7 +89,7 @@ static void Node_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- plain attributes ------------------------------------------------------------------------------------------------ */
+/* ---- plain attributes ---- */
 
 static PyObject *get_name(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -237,7 +237,7 @@ static PyObject *get_all_input_nodes(PyObject *self, void *Py_UNUSED(closure))
     return list;
 }
 
-/* ---- meta -------------------------------------------------------------------------------------------------------------- */
+/* ---- meta ---- */
 
 static PyObject *get_meta(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -267,13 +267,14 @@ static PyObject *get_stack_trace(PyObject *self, void *Py_UNUSED(closure))
 static int set_stack_trace(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
     PyObject *meta = meta_new(node_of(self));
-    int result = meta ? PyObject_SetItem(meta, node_of(self)->graph->state->str_stack_trace, value ? value : Py_None) : -1;
+    int result =
+        meta ? PyObject_SetItem(meta, node_of(self)->graph->state->str_stack_trace, value ? value : Py_None) : -1;
 
     Py_XDECREF(meta);
     return result;
 }
 
-/* ---- arguments ----------------------------------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -449,8 +450,8 @@ static PyObject *Node_replace_input_with(PyObject *self, PyObject *const *args, 
     PyObject *v[2];
     fe_error err;
 
-    if (parse_call(&p, args, nargs, kwnames, v) < 0 || editable(self) < 0 || sibling(self, v[0], "old_input", &old) < 0 ||
-        sibling(self, v[1], "new_input", &new) < 0)
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || editable(self) < 0 ||
+        sibling(self, v[0], "old_input", &old) < 0 || sibling(self, v[1], "new_input", &new) < 0)
         return NULL;
     if (fe_node_replace_operand(node_of(self)->graph->core, node_of(self)->id, old, new, &err) < 0) {
         raise(self, &err);
@@ -530,7 +531,8 @@ static int hand_over_meta(PyObject *self, PyObject *replace_with)
     PyObject *dict;
 
     if (m && m->len) {
-        PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own", replace_with);
+        PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own",
+                     replace_with);
         return -1;
     }
     dict = meta_to_dict(node_of(self)->graph, node_of(self)->id);
@@ -569,7 +571,7 @@ static PyObject *Node_replace_all_uses_with(PyObject *self, PyObject *const *arg
     return users;
 }
 
-/* ---- order ---------------------------------------------------------------------------------------------------------------- */
+/* ---- order ---- */
 
 /* Move x to just before or after this node. */
 static PyObject *place(PyObject *self, PyObject *x, bool after)
@@ -605,7 +607,8 @@ static PyObject *Node_richcompare(PyObject *self, PyObject *other, int op)
     if (readable(self) < 0)
         return NULL;
     if (node_of(self)->graph != node_of(other)->graph)
-        return PyErr_Format(PyExc_TypeError, "nodes '%S' and '%S' are of different graphs and have no order", self, other);
+        return PyErr_Format(PyExc_TypeError, "nodes '%S' and '%S' are of different graphs and have no order", self,
+                            other);
     uint64_t a = record(self)->pos, b = record(other)->pos;
     Py_RETURN_RICHCOMPARE(a, b, op);
 }
@@ -616,13 +619,14 @@ static Py_hash_t Node_hash(PyObject *self)
     return (Py_hash_t)(fe_mix((uint64_t)(uintptr_t)self) >> 1);
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---- */
 
-PyDoc_STRVAR(is_impure_doc,
-             "is_impure($self, impure_random=True)\n--\n\n"
-             "Whether the node may have an effect beyond its value: then dead-code elimination keeps it.\n\n"
-             "Inputs and outputs count. impure_random tells whether drawing random numbers does. This is fastexport's own,\n"
-             "safe judgement; torch.fx's takes fewer nodes for impure.");
+PyDoc_STRVAR(
+    is_impure_doc,
+    "is_impure($self, impure_random=True)\n--\n\n"
+    "Whether the node may have an effect beyond its value: then dead-code elimination keeps it.\n\n"
+    "Inputs and outputs count. impure_random tells whether drawing random numbers does. This is fastexport's own,\n"
+    "safe judgement; torch.fx's takes fewer nodes for impure.");
 
 static PyObject *Node_is_impure(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -673,10 +677,11 @@ static PyObject *call_helper(PyObject *self, const char *name, PyObject *args, P
     return result;
 }
 
-PyDoc_STRVAR(format_node_doc,
-             "format_node($self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False)\n"
-             "--\n\n"
-             "The node's line in the text of its graph, as torch.fx writes it.");
+PyDoc_STRVAR(
+    format_node_doc,
+    "format_node($self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False)\n"
+    "--\n\n"
+    "The node's line in the text of its graph, as torch.fx writes it.");
 
 static PyObject *Node_format_node(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -685,11 +690,12 @@ static PyObject *Node_format_node(PyObject *self, PyObject *args, PyObject *kwar
     return call_helper(self, "format_node", args, kwargs);
 }
 
-PyDoc_STRVAR(normalized_arguments_doc,
-             "normalized_arguments($self, root, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False)\n"
-             "--\n\n"
-             "The arguments matched to the parameters of the target, with defaults, by torch.fx's rules: an ArgsKwargsPair,\n"
-             "or None when that is not possible. Needs torch.");
+PyDoc_STRVAR(
+    normalized_arguments_doc,
+    "normalized_arguments($self, root, arg_types=None, kwarg_types=None, normalize_to_only_use_kwargs=False)\n"
+    "--\n\n"
+    "The arguments matched to the parameters of the target, with defaults, by torch.fx's rules: an ArgsKwargsPair,\n"
+    "or None when that is not possible. Needs torch.");
 
 static PyObject *Node_normalized_arguments(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -708,7 +714,8 @@ static PyObject *Node_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyGetSetDef node_getset[] = {
-    {"name", get_name, set_name, "The unique name of the node's value. Setting one that is taken raises ValueError.", NULL},
+    {"name", get_name, set_name, "The unique name of the node's value. Setting one that is taken raises ValueError.",
+     NULL},
     {"op", get_op, set_op, "placeholder, get_attr, call_function, call_method, call_module, output, or root.", NULL},
     {"target", get_target, set_target, "What the node calls or refers to: a callable, or a str.", NULL},
     {"args", get_args, set_args, "The tuple of arguments. Assign to change it; uses follow.", NULL},
@@ -727,8 +734,8 @@ static PyGetSetDef node_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS
-#define SLOW(function) (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
+#define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL | METH_KEYWORDS
+#define SLOW(function) (PyCFunction)(void (*)(void)) function, METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef node_methods[] = {
     {"update_arg", FAST(Node_update_arg), update_arg_doc},

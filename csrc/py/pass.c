@@ -7,19 +7,22 @@
 
 const char eliminate_dead_code_doc[] =
     "_eliminate_dead_code($self, fx_policy, keep_random, explain)\n--\n\n"
-    "Run dead-code elimination; the graph must be in order. Returns (ids of the removed nodes, in order of removal, as\n"
+    "Run dead-code elimination; the graph must be in order. Returns (ids of the removed nodes, in order of removal, "
+    "as\n"
     "bytes for _names; dict from every node's name to the reason it was kept or removed, or None).";
 
-const char eliminate_getitems_doc[] =
-    "_eliminate_getitems($self, fx_policy)\n--\n\n"
-    "Run getitem elimination. Returns (ids of the removed nodes, ids of the nodes in their places), each as bytes for _names.";
+const char eliminate_getitems_doc[] = "_eliminate_getitems($self, fx_policy)\n--\n\n"
+                                      "Run getitem elimination. Returns (ids of the removed nodes, ids of the nodes in "
+                                      "their places), each as bytes for _names.";
 
-const char names_doc[] = "_names($self, ids, /)\n--\n\n"
-                         "The names of nodes whose ids a pass gave as bytes. Names are made when they are asked for, since most\n"
-                         "are never looked at.";
+const char names_doc[] =
+    "_names($self, ids, /)\n--\n\n"
+    "The names of nodes whose ids a pass gave as bytes. Names are made when they are asked for, since most\n"
+    "are never looked at.";
 
-const char lint_doc[] = "_lint($self, all, fx_only)\n--\n\n"
-                        "Check the graph. Returns the faults as tuples (fault name, node name, operand name or None, message).";
+const char lint_doc[] =
+    "_lint($self, all, fx_only)\n--\n\n"
+    "Check the graph. Returns the faults as tuples (fault name, node name, operand name or None, message).";
 
 static PyObject *name_of(const fe_graph *c, uint32_t id)
 {
@@ -67,8 +70,8 @@ PyObject *Graph_names(PyObject *self, PyObject *ids)
     for (Py_ssize_t i = 0; list && i < count; i++) {
         uint32_t id;
         memcpy(&id, PyBytes_AS_STRING(ids) + i * (Py_ssize_t)sizeof id, sizeof id);
-        PyObject *name = id < g->core->node_count ? name_of(g->core, id)
-                                                  : PyErr_Format(PyExc_ValueError, "no node has id %u", id);
+        PyObject *name =
+            id < g->core->node_count ? name_of(g->core, id) : PyErr_Format(PyExc_ValueError, "no node has id %u", id);
         if (!name)
             Py_CLEAR(list);
         else
@@ -77,7 +80,7 @@ PyObject *Graph_names(PyObject *self, PyObject *ids)
     return list;
 }
 
-/* ---- dead code ---------------------------------------------------------------------------------------------------- */
+/* ---- dead code ---- */
 
 static int add_reason(PyObject *dict, const fe_graph *c, uint32_t id, fe_reason reason)
 {
@@ -138,7 +141,7 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
     return result;
 }
 
-/* ---- getitems ------------------------------------------------------------------------------------------------------- */
+/* ---- getitems ---- */
 
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -169,7 +172,7 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
     return result;
 }
 
-/* ---- lint ------------------------------------------------------------------------------------------------------------ */
+/* ---- lint ---- */
 
 static void add_node_name(const fe_graph *c, uint32_t id, fe_buffer *out)
 {

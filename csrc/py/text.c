@@ -54,7 +54,8 @@ static PyObject *fields_text(const module_state *st, PyObject *type)
     if (!end || lookup_attr(type, st->str_fields, &fields) < 0)
         goto done;
     if (!fields) {
-        PyObject *module = PyObject_GetAttrString(type, "__module__"), *name = PyObject_GetAttrString(type, "__qualname__");
+        PyObject *module = PyObject_GetAttrString(type, "__module__"),
+                 *name = PyObject_GetAttrString(type, "__qualname__");
         text = module && name ? PyUnicode_FromFormat("%S.%S\n", module, name) : NULL;
         Py_XDECREF(module);
         Py_XDECREF(name);
@@ -226,8 +227,8 @@ void rendering_free(rendering *r)
 
 static PyObject *decode(fe_buffer *text)
 {
-    PyObject *result = text->failed ? PyErr_NoMemory()
-                                    : PyUnicode_DecodeUTF8(text->data, (Py_ssize_t)text->len, "surrogatepass");
+    PyObject *result =
+        text->failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text->data, (Py_ssize_t)text->len, "surrogatepass");
 
     fe_buffer_clear(text);
     return result;

@@ -276,8 +276,10 @@ static int resolve_node(void *ctx, PyObject *o, fe_value *out)
         return 0;
     NodeObject *n = (NodeObject *)o;
     if (n->graph != g) {
-        PyErr_Format(PyExc_ValueError, "argument '%S' is a node of another graph; map nodes when you copy (node_copy's "
-                                       "arg_transform)", o);
+        PyErr_Format(PyExc_ValueError,
+                     "argument '%S' is a node of another graph; map nodes when you copy (node_copy's "
+                     "arg_transform)",
+                     o);
         return -1;
     }
     if (!fe_node_is_listed(g->core, n->id)) {
@@ -332,7 +334,7 @@ int seq_from_kwargs(GraphObject *g, PyObject *kwargs, fe_seq **out)
     return 0;
 }
 
-/* ---- and back -------------------------------------------------------------------------------------------------- */
+/* ---- and back ---- */
 
 static PyObject *tuple_of(GraphObject *g, const fe_seq *s)
 {
@@ -401,9 +403,8 @@ static PyObject *dict_of(GraphObject *g, const fe_seq *s)
 static PyObject *slice_of(GraphObject *g, const fe_seq *s)
 {
     PyObject *parts = tuple_of(g, s);
-    PyObject *slice = parts ? PySlice_New(PyTuple_GET_ITEM(parts, 0), PyTuple_GET_ITEM(parts, 1),
-                                          PyTuple_GET_ITEM(parts, 2))
-                            : NULL;
+    PyObject *slice =
+        parts ? PySlice_New(PyTuple_GET_ITEM(parts, 0), PyTuple_GET_ITEM(parts, 1), PyTuple_GET_ITEM(parts, 2)) : NULL;
 
     Py_XDECREF(parts);
     return slice;

@@ -378,7 +378,7 @@ def target_facts(
 ) -> int:
     """The flags of one target.
 
-    Arguments:
+    Args:
         op: a node's ``op``.
         target: its ``target``.
         owning_module: the module that call_module targets are looked up in.
@@ -414,7 +414,7 @@ def target_facts(
 def call_facts(node: Any) -> int:
     """What one call of a PER_NODE target does.
 
-    Arguments:
+    Args:
         node: a node of torch.fx or of fastexport.
 
     Returns:

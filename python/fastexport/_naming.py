@@ -24,7 +24,7 @@ _name = re.compile(r"^([a-zA-Z_][0-9a-zA-Z_]*?)(?:_(\d+))?$")
 def stem(target: object) -> str:
     """The name that nodes calling a target start from, before it is made unique.
 
-    Arguments:
+    Args:
         target: a callable or a string.
 
     Returns:
@@ -53,7 +53,7 @@ def stem(target: object) -> str:
 def split_name(candidate: str) -> tuple[str, int, str]:
     """Make a candidate a legal name and split off its number.
 
-    Arguments:
+    Args:
         candidate: any string.
 
     Returns:
@@ -87,7 +87,7 @@ def split_name(candidate: str) -> tuple[str, int, str]:
 def pretty(target: object) -> str:
     """The text that stands for a target in a printed node.
 
-    Arguments:
+    Args:
         target: a callable or a string.
 
     Returns:
@@ -154,7 +154,7 @@ def _module_of(function: object, module: str | None) -> str:
 def type_repr(obj: object) -> str:
     """The text of a type annotation in a printed graph.
 
-    Arguments:
+    Args:
         obj: a type, or anything that stands in the place of one.
 
     Returns:

@@ -1,0 +1,406 @@
+/* graph_copy.c - methods of Graph that copy nodes and graphs, and compare graphs.
+ *
+ * Nodes may come from any graph, of fastexport or torch.fx: they are read through their attributes. A whole graph of our
+ * own is copied by the core.
+ */
+#include "graph.h"
+
+static PyObject *raise(GraphObject *g, const fe_error *err)
+{
+    return raise_core(g->state, err);
+}
+
+/* ---- copying nodes ---- */
+
+/* What stands for a node of the source in the copy: told by a Python callable or a mapping. */
+typedef struct {
+    GraphObject *g;
+    PyObject *transform, *mapping; /* one of them */
+} transformer;
+
+static bool is_any_node(const module_state *st, PyObject *o)
+{
+    return Py_TYPE(o) == st->node_type || (st->fx.node_type && PyObject_TypeCheck(o, st->fx.node_type));
+}
+
+static int transform_node(void *ctx, PyObject *o, fe_value *out)
+{
+    transformer *t = ctx;
+    PyObject *value;
+    int result;
+
+    if (!is_any_node(t->g->state, o))
+        return 0;
+    if (t->mapping && !(value = PyObject_GetItem(t->mapping, o)) && PyErr_ExceptionMatches(PyExc_KeyError))
+        PyErr_Format(PyExc_KeyError, "node '%S' is used before it was copied; is the source graph in order?", o);
+    else if (!t->mapping)
+        value = PyObject_CallOneArg(t->transform, o);
+    if (!value)
+        return -1;
+    result = value_from_python(t->g, value, out);
+    Py_DECREF(value);
+    return result < 0 ? -1 : 1;
+}
+
+/* Read an attribute of any kind of node, transform the nodes in it. */
+static int transformed_attribute(transformer *t, PyObject *node, const char *attribute, fe_value *out)
+{
+    PyObject *value = PyObject_GetAttrString(node, attribute);
+    int result = value ? value_from_python_with(t->g, value, transform_node, t, false, out) : -1;
+
+    Py_XDECREF(value);
+    return result;
+}
+
+static int transformed_arguments(transformer *t, PyObject *node, fe_node_parts *parts)
+{
+    fe_value args, kwargs;
+
+    parts->args = parts->kwargs = NULL;
+    if (transformed_attribute(t, node, "args", &args) < 0)
+        return -1;
+    if (args.kind != FE_TUPLE && args.kind != FE_LIST) {
+        fe_value_free(t->g->core, args);
+        PyErr_Format(PyExc_TypeError, "the args of node '%S' are no tuple", node);
+        return -1;
+    }
+    if (transformed_attribute(t, node, "kwargs", &kwargs) < 0) {
+        fe_value_free(t->g->core, args);
+        return -1;
+    }
+    parts->args = args.as.seq;
+    if (kwargs.kind != FE_DICT) {
+        fe_value_free(t->g->core, args);
+        fe_value_free(t->g->core, kwargs);
+        parts->args = NULL;
+        PyErr_Format(PyExc_TypeError, "the kwargs of node '%S' are no dict", node);
+        return -1;
+    }
+    parts->kwargs = kwargs.as.seq;
+    return 0;
+}
+
+/* The meta of any kind of node as a dict whose containers are copies, so that a copied node shares no state. */
+static PyObject *independent_meta(PyObject *node, PyObject *memo)
+{
+    PyObject *meta = PyObject_GetAttrString(node, "meta"), *dict = NULL, *copy = NULL;
+
+    if (meta && (dict = PyDict_New()) && PyDict_Update(dict, meta) == 0)
+        copy = copy_containers(dict, memo);
+    Py_XDECREF(meta);
+    Py_XDECREF(dict);
+    return copy;
+}
+
+typedef struct {
+    PyObject *op, *target, *name, *type, *meta;
+} node_attributes;
+
+static void attributes_clear(node_attributes *a)
+{
+    Py_XDECREF(a->op);
+    Py_XDECREF(a->target);
+    Py_XDECREF(a->name);
+    Py_XDECREF(a->type);
+    Py_XDECREF(a->meta);
+}
+
+static int attributes_read(PyObject *node, PyObject *memo, node_attributes *a)
+{
+    *a = (node_attributes){0};
+    if ((a->op = PyObject_GetAttrString(node, "op")) && (a->target = PyObject_GetAttrString(node, "target")) &&
+        (a->name = PyObject_GetAttrString(node, "name")) && (a->type = PyObject_GetAttrString(node, "type")) &&
+        (a->meta = independent_meta(node, memo)))
+        return 0;
+    attributes_clear(a);
+    return -1;
+}
+
+static PyObject *copy_node(GraphObject *g, PyObject *node, transformer *t, PyObject *memo)
+{
+    node_attributes a;
+    fe_node_parts parts;
+    PyObject *copy = NULL;
+    node_request r;
+    uint32_t id;
+
+    if (attributes_read(node, memo, &a) < 0)
+        return NULL;
+    r.target = a.target;
+    r.name = none_as_null(a.name);
+    r.type = none_as_null(a.type);
+    if (op_from_python(g, a.op, &r.op) < 0 || check_target(r.op, r.target) < 0 || graph_editable(g) < 0 ||
+        transformed_arguments(t, node, &parts) < 0)
+        goto done;
+    if (create_from_parts(g, &r, &parts, &id) < 0 || !(copy = graph_node(g, id)))
+        goto done;
+    if (meta_assign((NodeObject *)copy, a.meta) < 0)
+        Py_CLEAR(copy);
+done:
+    attributes_clear(&a);
+    return copy;
+}
+
+const char node_copy_doc[] =
+    "node_copy($self, node, arg_transform=None)\n--\n\n"
+    "Copy a node, of any graph of fastexport or torch.fx, to the insert point.\n\n"
+    "arg_transform takes each node among its arguments and gives what stands for it here; without it they must\n"
+    "be nodes of this graph. Containers in meta are copied, so that the copy shares no state with the source.";
+
+PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const names[] = {"node", "arg_transform", NULL};
+    static const parameters p = {"node_copy", names, 1, 2};
+    GraphObject *g = (GraphObject *)self;
+    PyObject *v[2], *memo, *copy;
+
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || !(memo = PyDict_New()))
+        return NULL;
+    transformer t = {.g = g, .transform = v[1] ? v[1] : g->state->identity};
+    copy = copy_node(g, v[0], &t, memo);
+    Py_DECREF(memo);
+    return copy;
+}
+
+/* What the copied graph returned, in terms of this one. */
+static PyObject *copied_output(GraphObject *g, PyObject *node, transformer *t)
+{
+    PyObject *args = PyObject_GetAttrString(node, "args"), *result = NULL, *first = NULL;
+    fe_value v;
+
+    if (args && (first = PySequence_GetItem(args, 0)) &&
+        value_from_python_with(g, first, transform_node, t, false, &v) == 0) {
+        graph_pin(g);
+        result = value_to_python(g, v);
+        graph_unpin(g);
+        fe_value_free(g->core, v);
+        graph_sweep(g);
+    }
+    Py_XDECREF(first);
+    Py_XDECREF(args);
+    return result;
+}
+
+/* 0: go on, 1: that was the output and *result is set, -1. */
+static int copy_into(GraphObject *g, PyObject *node, PyObject *val_map, transformer *t, PyObject *memo,
+                     PyObject **result)
+{
+    PyObject *op, *copy;
+    int done = PySequence_Contains(val_map, node);
+
+    if (done)
+        return done < 0 ? -1 : 0;
+    if (!(op = PyObject_GetAttrString(node, "op")))
+        return -1;
+    int is_output = PyObject_RichCompareBool(op, g->state->op_names[FE_OP_OUTPUT], Py_EQ);
+    Py_DECREF(op);
+    if (is_output < 0)
+        return -1;
+    if (is_output) {
+        *result = copied_output(g, node, t);
+        return *result ? 1 : -1;
+    }
+    copy = copy_node(g, node, t, memo);
+    int stored = copy ? PyObject_SetItem(val_map, node, copy) : -1;
+    Py_XDECREF(copy);
+    return stored;
+}
+
+const char graph_copy_doc[] =
+    "graph_copy($self, g, val_map, return_output_node=False)\n--\n\n"
+    "Copy the nodes of a graph of fastexport or torch.fx to the insert point.\n\n"
+    "val_map maps its nodes to nodes here: nodes already in it are not copied, copied ones are added. Returns\n"
+    "what stands for the value that g returns, or None when it has no output; with return_output_node, a tuple\n"
+    "of that and g's output node.";
+
+PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const names[] = {"g", "val_map", "return_output_node", NULL};
+    static const parameters p = {"graph_copy", names, 2, 3};
+    GraphObject *g = (GraphObject *)self;
+    PyObject *v[3], *nodes = NULL, *iterator = NULL, *memo = NULL, *node, *result = NULL;
+    int status = -1, with_node;
+
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || (with_node = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0)
+        return NULL;
+    transformer t = {.g = g, .mapping = v[1]};
+    if (!(nodes = PyObject_GetAttrString(v[0], "nodes")) || !(iterator = PyObject_GetIter(nodes)) ||
+        !(memo = PyDict_New()))
+        goto done;
+    status = 0;
+    while (status == 0 && (node = PyIter_Next(iterator))) {
+        status = copy_into(g, node, v[1], &t, memo, &result);
+        if (status == 1 && with_node)
+            Py_XSETREF(result, PyTuple_Pack(2, result, node));
+        Py_DECREF(node);
+    }
+    if (status == 0 && PyErr_Occurred())
+        status = -1;
+done:
+    Py_XDECREF(memo);
+    Py_XDECREF(iterator);
+    Py_XDECREF(nodes);
+    return status < 0 ? NULL : status ? result : Py_NewRef(Py_None);
+}
+
+/* ---- comparing, copying ---- */
+
+/* Number the classes of equal objects over both graphs: equal and of one type; what can't be hashed equals itself. */
+static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out)
+{
+    for (uint32_t i = 0; i < g->object_capacity; i++) {
+        if (!g->objects[i])
+            continue;
+        PyObject *object = Py_NewRef(g->objects[i]), *key = PyTuple_Pack(2, Py_TYPE(object), object);
+        PyObject *number = key ? PyLong_FromSsize_t(PyDict_GET_SIZE(classes)) : NULL;
+        PyObject *found = number ? PyDict_SetDefault(classes, key, number) : NULL;
+        if (!found && number && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            Py_SETREF(key, PyLong_FromVoidPtr(object));
+            found = key ? PyDict_SetDefault(classes, key, number) : NULL;
+        }
+        if (found)
+            out[i] = (uint32_t)PyLong_AsUnsignedLong(found);
+        Py_XDECREF(number);
+        Py_XDECREF(key);
+        Py_DECREF(object);
+        if (!found)
+            return -1;
+    }
+    return 0;
+}
+
+static int graphs_equal(GraphObject *a, GraphObject *b)
+{
+    PyObject *classes = PyDict_New();
+    uint32_t *class_a = PyMem_RawCalloc(a->object_capacity + 1, sizeof(uint32_t));
+    uint32_t *class_b = PyMem_RawCalloc(b->object_capacity + 1, sizeof(uint32_t));
+    fe_error err;
+    int equal = -1;
+
+    graph_pin(a);
+    graph_pin(b);
+    if (!class_a || !class_b)
+        PyErr_NoMemory();
+    else if (classes && number_classes(a, classes, class_a) == 0 && number_classes(b, classes, class_b) == 0 &&
+             (equal = fe_graph_equal(a->core, b->core, class_a, class_b, &err)) < 0)
+        raise(a, &err);
+    graph_unpin(b);
+    graph_unpin(a);
+    PyMem_RawFree(class_a);
+    PyMem_RawFree(class_b);
+    Py_XDECREF(classes);
+    return equal;
+}
+
+PyObject *Graph_richcompare(PyObject *self, PyObject *other, int op)
+{
+    GraphObject *a = (GraphObject *)self, *b = (GraphObject *)other;
+
+    if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(other, a->state->graph_type))
+        Py_RETURN_NOTIMPLEMENTED;
+    int equal = a == b;
+    if (!equal) {
+        if (graph_readable(a) < 0 || graph_readable(b) < 0)
+            return NULL;
+        if (a->core->live == b->core->live && (equal = graphs_equal(a, b)) < 0)
+            return NULL;
+    }
+    return PyBool_FromLong(equal == (op == Py_EQ));
+}
+
+/* Equal graphs have equal hashes, and a graph keeps its hash when it is changed: so all have the same. */
+Py_hash_t Graph_hash(PyObject *self)
+{
+    return (Py_hash_t)((uintptr_t)((GraphObject *)self)->state->graph_type >> 4);
+}
+
+/* The objects of g, interned in copy; with memo, containers in meta are copied. */
+static uint32_t *map_objects(GraphObject *g, GraphObject *copy)
+{
+    uint32_t *map = PyMem_RawCalloc(g->object_capacity + 1, sizeof *map);
+
+    if (!map) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (uint32_t i = 0; i < g->object_capacity; i++) {
+        if (g->objects[i] && graph_object(copy, g->objects[i], &map[i]) < 0) {
+            PyMem_RawFree(map);
+            return NULL;
+        }
+    }
+    return map;
+}
+
+static int copy_core(GraphObject *g, GraphObject *copy)
+{
+    uint32_t *objects = map_objects(g, copy);
+    uint32_t *nodes = objects ? PyMem_RawMalloc(g->core->node_count * sizeof *nodes) : NULL;
+    fe_error err;
+    int result = -1;
+
+    if (objects && !nodes)
+        PyErr_NoMemory();
+    else if (objects && (result = fe_graph_copy(copy->core, g->core, objects, nodes, &err)) < 0)
+        raise(g, &err);
+    PyMem_RawFree(nodes);
+    PyMem_RawFree(objects);
+    return result;
+}
+
+/* Replace each container in the meta of a fresh copy by a copy of its own; a container shared by nodes stays shared. */
+static int separate_meta(GraphObject *copy)
+{
+    PyObject *memo = PyDict_New();
+    int result = memo ? 0 : -1;
+    fe_error err;
+
+    for (uint32_t id = 1; result == 0 && id < copy->core->node_count; id++) {
+        for (uint32_t i = 0; result == 0 && copy->core->details[id].meta && i < copy->core->details[id].meta->len;
+             i++) {
+            fe_meta_entry entry = copy->core->details[id].meta->entries[i];
+            PyObject *old = copy->objects[entry.object], *new = copy_containers(old, memo);
+            uint32_t object;
+            result = new ? 0 : -1;
+            if (new &&new != old && (result = graph_object(copy, new, &object)) == 0 &&
+                (result = fe_meta_set(copy->core, id, entry.key, object, &err)) < 0)
+                raise(copy, &err);
+            Py_XDECREF(new);
+        }
+    }
+    Py_XDECREF(memo);
+    return result;
+}
+
+const char copy_doc[] =
+    "_copy($self, separate_meta, /)\n--\n\n"
+    "A graph of the same class with the same nodes; with separate_meta, containers in meta are copied.";
+
+PyObject *Graph_copy(PyObject *self, PyObject *separate)
+{
+    GraphObject *g = (GraphObject *)self, *copy;
+    int deep = PyObject_IsTrue(separate), result;
+
+    if (deep < 0 || graph_readable(g) < 0 || !(copy = (GraphObject *)PyObject_CallNoArgs((PyObject *)Py_TYPE(self))))
+        return NULL;
+    if (!PyObject_TypeCheck(copy, g->state->graph_type) || copy->core->node_count != 1) {
+        Py_DECREF(copy);
+        return PyErr_Format(PyExc_TypeError, "%.200s() must give an empty graph to copy into", Py_TYPE(self)->tp_name);
+    }
+    graph_pin(g);
+    result = PyDict_Update(copy->meta_index, g->meta_index);
+    if (result == 0)
+        result = PyList_SetSlice(copy->meta_keys, 0, PyList_GET_SIZE(copy->meta_keys), g->meta_keys);
+    if (result == 0)
+        result = copy_core(g, copy);
+    graph_unpin(g);
+    if (result == 0 && deep)
+        result = separate_meta(copy);
+    if (result < 0) {
+        Py_DECREF(copy);
+        return NULL;
+    }
+    graph_sweep(copy);
+    return (PyObject *)copy;
+}
