@@ -69,10 +69,9 @@ def build(graph: Any, nodes: int, *, dead: float = 0.1, seed: int = 0) -> Any:
 def plant_dead(graph: Any, share: float, seed: int = 0) -> int:
     """Add calls that nobody uses until they are this share of the nodes; returns how many.
 
-    Each reads the value of a call; for values that are no tensor the graph could not run any more,
-    which no pass minds.
+    Each reads the value of a call: of one that gives a tensor, as far as the nodes tell.
     """
-    calls = [node for node in graph.nodes if node.op == "call_function"]
+    calls = [node for node in graph.nodes if _gives_tensor(node)]
     count = round(share / (1 - share) * len(graph.nodes))
     rng = random.Random(seed)
     for node in sorted(rng.choices(calls, k=count)):
@@ -85,23 +84,25 @@ def plant_getitems(graph: Any, share: float, seed: int = 0) -> int:
     """Let each reader of some values take its part of a split with a getitem of its own.
 
     Every chosen value goes through a split into one part, so what the graph computes stays the
-    same. Values are chosen until getitems that repeat another are this share of the nodes, or all
-    values are.
+    same. The nodes must tell the shape of their values (meta["val"]). Values are chosen until
+    getitems that repeat another are this share of the nodes, or all values are.
 
     Returns:
         How many getitems repeat another.
     """
     rng = random.Random(seed)
-    calls = [node for node in graph.nodes if _is_read_as_tensor(node)]
+    calls = [n for n in graph.nodes if len(n.users) > 1 and "val" in n.meta and _gives_tensor(n)]
     rng.shuffle(calls)
     wanted, repeated = share * len(graph.nodes), 0
     for node in calls:
+        shape = node.meta["val"].shape
         if repeated >= wanted:
             break
+        if not shape or shape[0] == 0:
+            continue
         readers = list(node.users)
-        length = max(int(_tensor(node).shape[0]), 1)
         with graph.inserting_after(node):
-            split = graph.call_function(aten.split.Tensor, (node, length))
+            split = graph.call_function(aten.split.Tensor, (node, int(shape[0])))
         for reader in readers:
             with graph.inserting_before(reader):
                 part = graph.call_function(operator.getitem, (split, 0))
@@ -110,15 +111,10 @@ def plant_getitems(graph: Any, share: float, seed: int = 0) -> int:
     return repeated
 
 
-def _tensor(node: Any) -> Any:
-    return node.meta.get("val")
-
-
-def _is_read_as_tensor(node: Any) -> bool:
-    value = _tensor(node)
-    if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.dim() == 0:
+def _gives_tensor(node: Any) -> bool:
+    if node.op != "call_function":
         return False
-    return len(node.users) > 1
+    return "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
 
 
 def builder_of(graph: Any) -> Callable[[Any], Any]:

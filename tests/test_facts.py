@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from fastexport import _facts
-from fastexport._facts import (
+from fastexport import _fact_tables, _facts
+from fastexport._fact_tables import (
     EFFECT,
     FX_IMPURE,
     FX_RANDOM,
@@ -23,16 +23,15 @@ from fastexport._facts import (
     NO_RESULT,
     NODE_FX_IMPURE,
     NODE_IMPURE,
+    NODE_RANDOM,
     NOT_CALLABLE,
     NOT_MODULE,
     PER_NODE,
     RANDOM,
     SAFE,
     UNKNOWN,
-    call_facts,
-    registered_effects,
-    target_facts,
 )
+from fastexport._facts import call_facts, registered_effects, target_facts
 from torch import nn
 
 aten = torch.ops.aten
@@ -90,14 +89,15 @@ def python_targets():
 
 
 def test_flags_are_those_of_the_core():
-    header = (Path(__file__).parent.parent / "csrc/core/ir.h").read_text()
+    core = Path(__file__).parent.parent / "csrc/core"
+    header = "".join(path.read_text() for path in core.glob("*.h"))
     flags = dict(re.findall(r"FE_TARGET_(\w+) = 1 << (\d+)", header))
     flags.pop("KNOWN", None)  # the core's own
     assert len(flags) == 12
     for name, shift in flags.items():
-        assert getattr(_facts, name) == 1 << int(shift), name
-    for name, shift in re.findall(r"FE_NODE_(IMPURE|FX_IMPURE) = 1 << (\d+)", header):
-        assert getattr(_facts, f"NODE_{name}") == 1 << int(shift), name
+        assert getattr(_fact_tables, name) == 1 << int(shift), name
+    for name, shift in re.findall(r"FE_NODE_(IMPURE|FX_IMPURE|RANDOM) = 1 << (\d+)", header):
+        assert getattr(_fact_tables, f"NODE_{name}") == 1 << int(shift), name
 
 
 # ---- torch.fx's policy ---------------------------------------------------------------------------
@@ -451,25 +451,25 @@ def test_functions(target, expected):
 
 x = torch.fx.Graph().placeholder("x")
 CALLS = [
-    (F.relu, (x,), {}, False),
-    (F.relu, (x, True), {}, True),
-    (F.relu, (x,), {"inplace": True}, True),
-    (F.relu, (x,), {"inplace": False}, False),
-    (F.dropout, (x,), {}, True),
-    (F.dropout, (x, 0.5, False), {}, False),
-    (F.dropout, (x, 0.5), {"training": False}, False),
-    (F.dropout, (x, 0.5, False, True), {}, True),
-    (F.dropout, (x, 0.5, x), {}, True),
-    (F.alpha_dropout, (x,), {}, False),
-    (F.rrelu, (x,), {"training": True}, True),
-    (F.embedding, (x, x), {}, False),
-    (F.embedding, (x, x), {"max_norm": 1.0}, True),
-    (F.normalize, (x, 2.0, 1, 1e-12, x), {}, True),
-    (F.scaled_dot_product_attention, (x, x, x), {}, False),
-    (F.scaled_dot_product_attention, (x, x, x, None, 0.1), {}, True),
-    (F.scaled_dot_product_attention, (x, x, x), {"dropout_p": 0.1}, True),
-    (F.triplet_margin_with_distance_loss, (x, x, x), {}, False),
-    (F.triplet_margin_with_distance_loss, (x, x, x), {"distance_function": len}, True),
+    (F.relu, (x,), {}, 0),
+    (F.relu, (x, True), {}, NODE_IMPURE),
+    (F.relu, (x,), {"inplace": True}, NODE_IMPURE),
+    (F.relu, (x,), {"inplace": False}, 0),
+    (F.dropout, (x,), {}, NODE_RANDOM),
+    (F.dropout, (x, 0.5, False), {}, 0),
+    (F.dropout, (x, 0.5), {"training": False}, 0),
+    (F.dropout, (x, 0.5, False, True), {}, NODE_IMPURE),
+    (F.dropout, (x, 0.5, x), {}, NODE_RANDOM),
+    (F.alpha_dropout, (x,), {}, 0),
+    (F.rrelu, (x,), {"training": True}, NODE_RANDOM),
+    (F.embedding, (x, x), {}, 0),
+    (F.embedding, (x, x), {"max_norm": 1.0}, NODE_IMPURE),
+    (F.normalize, (x, 2.0, 1, 1e-12, x), {}, NODE_IMPURE),
+    (F.scaled_dot_product_attention, (x, x, x), {}, 0),
+    (F.scaled_dot_product_attention, (x, x, x, None, 0.1), {}, NODE_RANDOM),
+    (F.scaled_dot_product_attention, (x, x, x), {"dropout_p": 0.1}, NODE_RANDOM),
+    (F.triplet_margin_with_distance_loss, (x, x, x), {}, 0),
+    (F.triplet_margin_with_distance_loss, (x, x, x), {"distance_function": len}, NODE_IMPURE),
 ]
 
 
@@ -477,7 +477,7 @@ CALLS = [
 def test_calls(target, args, kwargs, expected):
     assert safe("call_function", target) == PER_NODE
     node = x.graph.call_function(target, args, kwargs)
-    assert call_facts(node) == (NODE_IMPURE if expected else 0)
+    assert call_facts(node) == expected
 
 
 def is_removable(op, target):
@@ -590,31 +590,29 @@ def test_every_method_that_writes_by_its_operator_is_kept():
 def test_without_torch(tmp_path):
     """Standard functions and usual methods are known, torch's are not; torch is not imported."""
     code = """
-import importlib.util, operator, sys
-spec = importlib.util.spec_from_file_location("facts", sys.argv[1])
-f = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(f)
+import operator, sys
+from fastexport import _fact_tables as t, _facts as f
 facts = f.target_facts
 assert facts("call_function", operator.add) == 0
-assert facts("call_function", operator.getitem) == f.GETITEM
-assert facts("call_function", operator.setitem) == f.MUTATES | f.FX_IMPURE
-assert facts("call_function", print) == f.EFFECT
-assert facts("call_function", lambda: 0) == f.UNKNOWN
-assert facts("call_function", "torch.ops.aten.add.Tensor") == f.UNKNOWN
+assert facts("call_function", operator.getitem) == t.GETITEM
+assert facts("call_function", operator.setitem) == t.MUTATES | t.FX_IMPURE
+assert facts("call_function", print) == t.EFFECT
+assert facts("call_function", lambda: 0) == t.UNKNOWN
+assert facts("call_function", "torch.ops.aten.add.Tensor") == t.UNKNOWN
 assert facts("call_method", "view") == facts("call_method", "float") == 0
-assert facts("call_method", "mul_") == f.MUTATES
-assert facts("call_method", "bernoulli") == f.RANDOM
-assert facts("call_method", "backward") == f.EFFECT
-assert facts("call_method", "foo") == f.UNKNOWN
-assert facts("call_module", "a", None) == f.UNKNOWN
+assert facts("call_method", "mul_") == t.MUTATES
+assert facts("call_method", "bernoulli") == t.RANDOM
+assert facts("call_method", "backward") == t.EFFECT
+assert facts("call_method", "foo") == t.UNKNOWN
+assert facts("call_module", "a", None) == t.UNKNOWN
 assert f.registered_effects() is None
 assert "torch" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code, _facts.__file__], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def test_usual_methods_are_the_same_with_torch():
-    for name in _facts._TENSOR_USUAL:
+    for name in _fact_tables._TENSOR_USUAL:
         assert safe("call_method", name) == 0, name
 
 
@@ -795,9 +793,7 @@ def test_interpreter_modules():
         def forward(self, x):
             return self.inner(x) * 2
 
-    program = torch.export.export(
-        Outer(), (torch.ones(2),), preserve_module_call_signature=("inner",)
-    )
+    program = torch.export.export(Outer(), (torch.ones(2),), preserve_module_call_signature=("inner",))
     module = torch.export.unflatten(program)
     assert type(module.inner).__name__ == "InterpreterModule"
     assert safe("call_module", "inner", module) == 0
@@ -837,9 +833,7 @@ SUBGRAPH_CALLS = {
     "scan": lambda g, x, a: g.call_function(hop.scan, (a("two"), [x], [x], ())),
     "map_impl": lambda g, x, a: g.call_function(hop.map_impl, (a("two"), [x], [])),
     "invoke_subgraph": lambda g, x, a: g.call_function(hop.invoke_subgraph, (a("two"), "id", x)),
-    "wrap_with_set_grad_enabled": lambda g, x, a: g.call_function(
-        hop.wrap_with_set_grad_enabled, (False, a("two"), x)
-    ),
+    "wrap_with_set_grad_enabled": lambda g, x, a: g.call_function(hop.wrap_with_set_grad_enabled, (False, a("two"), x)),
     "nested": lambda g, x, a: g.call_function(
         hop.flex_attention, (x, x, x, a("one"), (1, x, a("two")), 1.0, {"BLOCK": 1})
     ),
@@ -851,9 +845,14 @@ def test_subgraph_operators(build):
     node = higher_order_node(build, one=pure_branch(), two=pure_branch())
     assert safe("call_function", node.target) == PER_NODE
     assert call_facts(node) == 0
-    for branch in (writing_branch(), random_branch(), hooked(pure_branch()), UserLinear(1, 1)):
+    for branch, fact in (
+        (writing_branch(), NODE_IMPURE),
+        (random_branch(), NODE_RANDOM),
+        (hooked(pure_branch()), NODE_IMPURE),
+        (UserLinear(1, 1), NODE_IMPURE),
+    ):
         node = higher_order_node(build, one=pure_branch(), two=branch)
-        assert call_facts(node) == NODE_IMPURE
+        assert call_facts(node) == fact
     assert call_facts(higher_order_node(build, one=pure_branch())) == NODE_IMPURE  # missing
     node.graph.owning_module = None
     assert call_facts(node) == NODE_IMPURE
@@ -909,10 +908,10 @@ def test_deep_arguments():
 OPERATOR_CALLS = [
     (hop.auto_functionalized, (aten.add_.Tensor,), 0),
     (hop.auto_functionalized_v2, (aten.add_.Tensor,), 0),
-    (hop.auto_functionalized, (aten.normal_.default,), NODE_IMPURE),
+    (hop.auto_functionalized, (aten.normal_.default,), NODE_RANDOM),
     (hop.auto_functionalized, (aten._assert_async.msg,), NODE_IMPURE | NODE_FX_IMPURE),
     (hop.out_dtype, (aten.mm.default, torch.int32), 0),
-    (hop.out_dtype, (aten.bernoulli.default, torch.int32), NODE_IMPURE),
+    (hop.out_dtype, (aten.bernoulli.default, torch.int32), NODE_RANDOM),
     (hop.out_dtype, (user_function, torch.int32), NODE_IMPURE),
     (hop.out_dtype, (1, torch.int32), NODE_IMPURE),
     (hop.run_with_rng_state, (x, aten.rand.default), 0),
@@ -920,9 +919,7 @@ OPERATOR_CALLS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "target, args, expected", OPERATOR_CALLS, ids=lambda value: str(value)[:30]
-)
+@pytest.mark.parametrize("target, args, expected", OPERATOR_CALLS, ids=lambda value: str(value)[:30])
 def test_operators_that_call_operators(target, args, expected):
     assert target_facts("call_function", target) == PER_NODE
     assert call_facts(function_node(target, args)) == expected

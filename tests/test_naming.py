@@ -39,14 +39,10 @@ class Named:
 
 # Letters and digits that the rules treat apart, more often than chance would bring them.
 names = st.text(
-    st.one_of(
-        st.sampled_from("abzABZ019_ .-\n\t٣߉²éßİÀ"), st.characters(codec="utf-8"), st.characters()
-    ),
+    st.one_of(st.sampled_from("abzABZ019_ .-\n\t٣߉²éßİÀ"), st.characters(codec="utf-8"), st.characters()),
     max_size=12,
 )
-candidates = st.one_of(
-    names, st.builds("{}_{}".format, names, st.integers(0, 2**70)), st.from_regex(r"\w+_\d+\n?")
-)
+candidates = st.one_of(names, st.builds("{}_{}".format, names, st.integers(0, 2**70)), st.from_regex(r"\w+_\d+\n?"))
 
 
 def torch_callables():
@@ -152,9 +148,7 @@ def test_reserved_names_are_the_same_without_torch():
         "assert naming.stem(len) == 'len'\n"
         "assert 'torch' not in sys.modules\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, _naming.__file__], capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code, _naming.__file__], capture_output=True, text=True, check=True)
     assert run.stdout.split() == _naming.reserved_names()
 
 

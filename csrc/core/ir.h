@@ -148,6 +148,8 @@ typedef enum {
     FE_NODE_FOREIGN = 1 << 4,  /* stands for a node of another graph */
     FE_NODE_UNLISTED = 1 << 5, /* not in torch's find_nodes table */
     FE_NODE_STALE = 1 << 6,    /* its users and their arguments disagree */
+
+    FE_NODE_RANDOM = 1 << 7, /* like FE_NODE_IMPURE: this call draws from a random state */
 } fe_node_flag;
 
 /* What passes look at in every node; kept small, because walking a large graph is bound by memory. */

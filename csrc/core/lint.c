@@ -113,6 +113,8 @@ static void check_node(linter *l, uint32_t id)
 
     if (n->op >= FE_OP_ROOT)
         fault(l, FE_FAULT_UNKNOWN_OP, id, FE_NONE_ID);
+    if (n->flags & FE_NODE_FOREIGN)
+        fault(l, FE_FAULT_FOREIGN_NODE, id, FE_NONE_ID);
     if (n->flags & FE_NODE_UNLISTED)
         fault(l, FE_FAULT_UNLISTED, id, FE_NONE_ID);
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++)
@@ -161,7 +163,7 @@ int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_e
 
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
         check_node(&l, id);
-    if (any_bad_target(g)) {
+    if ((o->targets || !o->fx_only) && any_bad_target(g)) {
         for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
             check_target(&l, id);
     }

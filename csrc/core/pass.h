@@ -31,6 +31,7 @@ int fe_report_add(fe_report *r, uint8_t code, uint32_t node, uint32_t other, fe_
 #define FE_FAULTS(X)                                                                                              \
     X(UNKNOWN_OP, "node '%N' has unknown opcode '%P'; use one of placeholder, get_attr, call_function, "          \
                   "call_method, call_module, output")                                                             \
+    X(FOREIGN_NODE, "node '%N' stands in this graph's list but belongs to another graph; copy it with node_copy") \
     X(UNLISTED, "node '%N' is missing from the graph's find_nodes table; create nodes through the graph")         \
     X(FOREIGN_OPERAND, "node '%N' uses '%O', which belongs to another graph; map operands when copying nodes "    \
                        "(node_copy's arg_transform)")                                                             \
@@ -59,6 +60,7 @@ typedef enum {
 typedef struct {
     bool all;     /* every fault, not just the first */
     bool fx_only; /* torch.fx's own checks */
+    bool targets; /* what torch.fx checks of targets when the graph has an owning module; set unless fx_only */
 } fe_lint_options;
 
 /* Report the faults of a graph, at most one unless `all`. -1 only when memory runs out. */

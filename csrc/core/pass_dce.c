@@ -44,7 +44,7 @@ static fe_reason any_effect(const fe_graph *g, uint32_t id, uint32_t flags, cons
         return FE_REASON_NO_RESULT;
     if (flags & FE_TARGET_UNKNOWN)
         return FE_REASON_UNKNOWN;
-    if (o->keep_random && flags & FE_TARGET_RANDOM)
+    if (o->keep_random && (flags & FE_TARGET_RANDOM || g->nodes[id].flags & FE_NODE_RANDOM))
         return FE_REASON_RANDOM;
     if (g->nodes[id].flags & FE_NODE_IMPURE)
         return FE_REASON_CALL;

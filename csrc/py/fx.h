@@ -11,6 +11,7 @@
 #define FE_FX_H
 
 #include "module.h"
+#include "pass.h"
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
@@ -136,10 +137,12 @@ static inline uint32_t fx_snapshot_find(const fx_snapshot *s, const PyObject *no
 /* ---- fx_view.c: what a pass needs to see of a live graph, in the core's form ------------------------------------------- */
 
 typedef struct {
-    bool lint;      /* for torch.fx's lint: names, the find_nodes table, targets, operands */
+    bool lint;      /* names, the find_nodes table, targets */
+    bool fx_only;   /* targets only as torch.fx's lint looks at them: when there is an owning module */
     bool facts;     /* about targets, and calls where they depend on arguments */
     bool fx_policy; /* only the facts that torch.fx's policy looks at */
     bool operands;
+    bool operands_if_writes; /* operands when some node may write */
 } fx_wants;
 
 /* Node i of the snapshot has the id i + 1 in the core, also those that are not in the list but used by one that is; call

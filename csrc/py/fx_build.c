@@ -24,6 +24,11 @@ static const fe_node *record(const builder *b, uint32_t id)
     return &b->g->core->nodes[id];
 }
 
+static const fe_detail *detail(const builder *b, uint32_t id)
+{
+    return &b->g->core->details[id];
+}
+
 static void put(PyObject *node, Py_ssize_t offset, PyObject *value) /* steals value; the slot is empty */
 {
     *fx_slot(node, offset) = value;
@@ -136,7 +141,7 @@ static int make_target(builder *b, uint32_t id)
         PyErr_Format(PyExc_ValueError,
                      "node '%s' calls %R by its name only, as a program read without torch does; give the node a "
                      "callable as its target before the graph becomes a torch.fx graph",
-                     n->name->data, target);
+                     detail(b, id)->name->data, target);
         return -1;
     }
     key = PyTuple_Pack(2, b->st->op_names[n->op], n->op == FE_OP_CALL_FUNCTION ? target : Py_None);
@@ -171,7 +176,8 @@ static PyObject *make_node(builder *b, uint32_t id)
 {
     const fx_layout *l = &b->st->fx;
     const fe_node *n = record(b, id);
-    PyObject *name = string_to_python(n->name), *inputs = PyDict_New(), *users = PyDict_New(), *meta = PyDict_New();
+    const fe_detail *d = detail(b, id);
+    PyObject *name = string_to_python(d->name), *inputs = PyDict_New(), *users = PyDict_New(), *meta = PyDict_New();
     PyObject *node = name && inputs && users && meta ? l->node_type->tp_new(l->node_type, b->none_args, NULL) : NULL;
 
     if (!node) {
@@ -186,7 +192,7 @@ static PyObject *make_node(builder *b, uint32_t id)
     put(node, l->name, name);
     put(node, l->op, Py_NewRef(b->st->op_names[n->op]));
     put(node, l->target, Py_NewRef(b->targets[n->target]));
-    put(node, l->type, Py_NewRef(n->type == FE_NONE_ID ? Py_None : graph_object_at(b->g, n->type)));
+    put(node, l->type, Py_NewRef(d->type == FE_NONE_ID ? Py_None : graph_object_at(b->g, d->type)));
     put(node, l->input_nodes, inputs);
     put(node, l->users, users);
     put(node, l->meta, meta);
@@ -214,8 +220,9 @@ static int fill_node(builder *b, uint32_t id)
     if (!node)
         return -1;
     const fe_node *n = record(b, id);
-    args = n->args ? tuple_of(b, n->args) : Py_NewRef(b->none_args);
-    kwargs = args && n->kwargs ? dict_of(b, n->kwargs) : Py_XNewRef(b->st->empty_dict);
+    const fe_detail *d = detail(b, id);
+    args = d->args ? tuple_of(b, d->args) : Py_NewRef(b->none_args);
+    kwargs = args && d->kwargs ? dict_of(b, d->kwargs) : Py_XNewRef(b->st->empty_dict);
     put(node, l->args, args);
     put(node, l->kwargs, kwargs);
     if (!args || !kwargs)
@@ -224,7 +231,7 @@ static int fill_node(builder *b, uint32_t id)
         if (PyDict_SetItem(fx_get(node, l->input_nodes), b->nodes[c->edges[e].def], Py_None) < 0)
             return -1;
     }
-    if (fill_meta(b, fx_get(node, l->meta), n->meta) < 0 || enter_name(b, node, fx_get(node, l->name)) < 0)
+    if (fill_meta(b, fx_get(node, l->meta), d->meta) < 0 || enter_name(b, node, fx_get(node, l->name)) < 0)
         return -1;
     return PyDict_SetItem(b->listed[n->target], node, Py_None);
 }
@@ -264,7 +271,7 @@ static int fill_namespace(builder *b)
 
     for (uint32_t i = 0; c->strings.slots && i <= c->strings.mask; i++) {
         const fe_string *s = c->strings.slots[i];
-        if (!s || (!s->base && !(s->used && s->owner == FE_NONE_ID)))
+        if (!s || (!s->base && !(s->used && fe_name_owner(c, s) == FE_NONE_ID)))
             continue;
         PyObject *text = string_to_python(s), *count = NULL;
         int result = text ? 0 : -1;

@@ -44,7 +44,7 @@ static int index_of(linter *t, PyObject *node, uint32_t *out)
 static bool same_users(const linter *t, uint32_t def, PyObject *users)
 {
     const fe_graph *c = t->view.core;
-    uint32_t e = c->nodes[fx_view_id(def)].first_user;
+    uint32_t e = c->details[fx_view_id(def)].first_user;
     PyObject *user, *value;
     Py_ssize_t at = 0;
 
@@ -75,7 +75,7 @@ static int check_users(linter *t, uint32_t def)
         if ((!listed || fe_edge_find(c, fx_view_id(def), fx_view_id(index)) == FE_NONE_ID) && stale(t, def, index) < 0)
             return -1;
     }
-    for (uint32_t e = c->nodes[fx_view_id(def)].first_user; e != FE_NONE_ID; e = c->edges[e].next) {
+    for (uint32_t e = c->details[fx_view_id(def)].first_user; e != FE_NONE_ID; e = c->edges[e].next) {
         index = c->edges[e].user - 1;
         int found = PyDict_Contains(users, t->view.s.nodes[index]);
         if (found < 0 || (!found && stale(t, def, index) < 0))
@@ -223,7 +223,6 @@ const char fx_lint_doc[] =
 
 PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
-    const fx_wants wants = {.lint = true, .operands = true};
     linter t = {0};
     PyObject *result = NULL;
     int all, fx_only;
@@ -231,7 +230,8 @@ PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (fx_arguments("fx_lint", nargs, 3) < 0 || (all = PyObject_IsTrue(args[1])) < 0 ||
         (fx_only = PyObject_IsTrue(args[2])) < 0)
         return NULL;
-    fe_lint_options options = {.all = all, .fx_only = fx_only};
+    const fx_wants wants = {.lint = true, .fx_only = fx_only, .operands = true};
+    const fe_lint_options options = {.all = all, .fx_only = fx_only};
     t.all = all;
     fe_report_init(&t.faults, &fe_python_allocator);
     if (fx_view_open(&t.view, state_of(m), args[0], &wants) < 0)

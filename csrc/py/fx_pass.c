@@ -120,6 +120,16 @@ static PyObject *first_fault(const fx_view *v, const fe_report *faults)
     return result;
 }
 
+/* torch.fx's purity check of such a node raises. */
+static bool has_ownerless_module(const fx_view *v)
+{
+    for (uint32_t i = 0; v->owner == Py_None && i < v->s.calls.count; i++) {
+        if (v->s.calls.items[i].code == FE_OP_CALL_MODULE)
+            return true;
+    }
+    return false;
+}
+
 static PyObject *eliminate(const fx_view *v, const fe_dce_options *o, bool explain, fe_report *report)
 {
     const fe_lint_options lint = {.fx_only = true};
@@ -132,7 +142,7 @@ static PyObject *eliminate(const fx_view *v, const fe_dce_options *o, bool expla
         return raise_core(v->s.st, &err);
     if (report->len)
         return first_fault(v, report);
-    if (!simple || !fx_view_is_settled(v))
+    if (!simple || !fx_view_is_settled(v) || (o->fx_policy && has_ownerless_module(v)))
         return Py_NewRef(Py_None);
     if (fe_eliminate_dead_code(v->core, o, report, &err) < 0)
         return raise_core(v->s.st, &err);
@@ -158,7 +168,7 @@ PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t 
     if (fx_arguments("fx_eliminate_dead_code", nargs, 4) < 0 || parse_flags(args + 1, 3, flag) < 0)
         return NULL;
     fe_dce_options options = {.fx_policy = flag[0], .keep_random = flag[1]};
-    const fx_wants wants = {.lint = true, .facts = true, .fx_policy = flag[0], .operands = true};
+    const fx_wants wants = {.lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
     fe_report_init(&report, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
         result = eliminate(&v, &options, flag[2], &report);
@@ -189,15 +199,40 @@ static int resolve(void *ctx, PyObject *o, fe_value *out)
     return 1;
 }
 
-/* The index of a getitem. For torch.fx's policy its text is all that counts: f"{index}". */
+static bool has_node(const fx_layout *l, PyObject *o)
+{
+    const PySliceObject *slice = (PySliceObject *)o;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
+            if (has_node(l, PySequence_Fast_GET_ITEM(o, i)))
+                return true;
+        }
+    } else if (PyDict_Check(o)) {
+        while (PyDict_Next(o, &at, &key, &value)) {
+            if (has_node(l, value))
+                return true;
+        }
+    } else if (PySlice_Check(o)) {
+        return has_node(l, slice->start) || has_node(l, slice->stop) || has_node(l, slice->step);
+    }
+    return fx_is_node(l, o);
+}
+
+/* The index of a getitem: 1, 0 when it can't be handled here, or -1. For torch.fx's policy its text is all that counts,
+ * f"{index}"; that of a node in it would change with the graph. */
 static int read_index(fx_view *v, PyObject *o, bool fx_policy, fe_value *out)
 {
     if (!fx_policy || PyLong_CheckExact(o))
-        return value_from_python_with(v->g, o, resolve, v, true, out);
+        return value_from_python_with(v->g, o, resolve, v, true, out) < 0 ? -1 : 1;
+    if (has_node(&v->s.st->fx, o))
+        return 0;
     PyObject *text = PyObject_Format(o, NULL);
     int result = text ? value_from_python_with(v->g, text, resolve, v, true, out) : -1;
     Py_XDECREF(text);
-    return result;
+    return result < 0 ? -1 : 1;
 }
 
 /* 1: the arguments of a getitem are read, 0: it is not of the form (node before it, index), or -1. */
@@ -216,8 +251,8 @@ static int read_getitem(fx_view *v, uint32_t index, bool fx_policy, fe_seq **out
     PyObject *o = Py_NewRef(PyTuple_GET_ITEM(args, 1));
     int result = read_index(v, o, fx_policy, &value);
     Py_DECREF(o);
-    if (result < 0)
-        return -1;
+    if (result < 1)
+        return result;
     fe_seq *s = fe_seq_new(v->core, 2, FE_NONE_ID, &err);
     if (!s) {
         raise_core(v->s.st, &err);
@@ -233,7 +268,7 @@ static int read_getitem(fx_view *v, uint32_t index, bool fx_policy, fe_seq **out
 static int name_source(fx_view *v, uint32_t id)
 {
     PyObject *name = name_at(v, id);
-    fe_string *text = v->core->nodes[id].name;
+    fe_string *text = v->core->details[id].name;
 
     if (text)
         return 1;
@@ -241,12 +276,12 @@ static int name_source(fx_view *v, uint32_t id)
         return 0;
     if (!(text = string_from_python(v->g, name)))
         return -1;
-    v->core->nodes[id].name = text;
+    v->core->details[id].name = text;
     return 1;
 }
 
-/* Give the view's getitems their arguments. *chained tells whether one takes from another. 1, 0: not in bulk, or -1. */
-static int read_getitems(fx_view *v, bool fx_policy, bool *chained)
+/* Give the view's getitems their arguments: 1, 0 when that can't be done in bulk, or -1. */
+static int read_getitems(fx_view *v, bool fx_policy)
 {
     for (uint32_t i = 0; i < v->s.count; i++) {
         fe_seq *args = NULL;
@@ -255,10 +290,7 @@ static int read_getitems(fx_view *v, bool fx_policy, bool *chained)
         int result = read_getitem(v, i, fx_policy, &args);
         if (result < 0 || (!result && fx_policy))
             return result;
-        if (!result)
-            continue;
-        v->core->nodes[fx_view_id(i)].args = args;
-        *chained |= has_flag(v, args->items[0].as.node - 1, FE_TARGET_GETITEM);
+        v->core->details[fx_view_id(i)].args = args;
         if (fx_policy && (result = name_source(v, args->items[0].as.node)) < 1)
             return result;
     }
@@ -288,31 +320,25 @@ static int apply_pairs(const fx_view *v, const fe_report *r)
     return apply_removal(v, r);
 }
 
-/* One round over a view: its pairs are added to the list. 1: another round may find more, 0: none can, or -1; *bulk is made
- * false when the graph can't be handled here. */
-static int getitem_round(fx_view *v, bool fx_policy, bool apply, PyObject *pairs, bool *bulk)
+static PyObject *eliminate_getitems(fx_view *v, bool fx_policy, bool apply, fe_report *repeated)
 {
-    fe_getitem_options options = {.fx_policy = fx_policy};
-    PyObject *found = NULL;
-    fe_report report;
+    const fe_renderer renderer = {0};
+    const fe_getitem_options options = {.fx_policy = fx_policy, .renderer = &renderer};
+    int simple = apply ? is_simple(v, "_replace_hooks") : 1, erases = apply && simple > 0 ? is_simple(v, "_erase_node_hooks") : 1;
     fe_error err;
-    bool chained = false;
-    int result = read_getitems(v, fx_policy, &chained);
 
-    *bulk = result;
-    if (result < 1)
-        return result;
-    fe_report_init(&report, &fe_python_allocator);
-    result = fe_eliminate_getitems(v->core, &options, false, &report, &err);
-    if (result < 0)
-        raise_core(v->s.st, &err);
-    else if (result && (!(found = pair_list(v, &report)) ||
-                        PyList_SetSlice(pairs, PyList_GET_SIZE(pairs), PyList_GET_SIZE(pairs), found) < 0 ||
-                        (apply && apply_pairs(v, &report) < 0)))
-        result = -1;
-    Py_XDECREF(found);
-    fe_report_clear(&report);
-    return result > 0 ? chained && apply && !fx_policy : result;
+    if (simple > 0 && erases > 0)
+        simple = read_getitems(v, fx_policy);
+    if (simple < 0 || erases < 0)
+        return NULL;
+    if (!simple || !erases)
+        return Py_NewRef(Py_None);
+    if (fe_find_repeated_getitems(v->core, &options, repeated, &err) < 0)
+        return raise_core(v->s.st, &err);
+    PyObject *pairs = pair_list(v, repeated);
+    if (pairs && apply && apply_pairs(v, repeated) < 0)
+        Py_CLEAR(pairs);
+    return pairs;
 }
 
 static bool has_getitems(const fx_snapshot *s)
@@ -324,44 +350,26 @@ static bool has_getitems(const fx_snapshot *s)
     return false;
 }
 
-/* As getitem_round, for the graph as it is now. */
-static int view_round(module_state *st, PyObject *graph, bool fx_policy, bool apply, PyObject *pairs, bool *bulk)
-{
-    const fx_wants wants = {.facts = !fx_policy, .operands = !fx_policy};
-    fx_view v;
-    int result = fx_view_open(&v, st, graph, &wants);
-
-    if (result == 0 && has_getitems(&v.s)) {
-        result = apply ? is_simple(&v, "_replace_hooks") : 1;
-        *bulk = result;
-        if (result > 0)
-            result = getitem_round(&v, fx_policy, apply, pairs, bulk);
-    }
-    fx_view_clear(&v);
-    return result;
-}
-
 const char fx_eliminate_getitems_doc[] =
     "fx_eliminate_getitems(fx_graph, fx_policy, apply, /)\n--\n\n"
     "Find the getitem nodes of a live torch.fx.Graph that an earlier one can stand for; returns the pairs (removed node,\n"
-    "kept node) in order. With apply the uses are replaced and the nodes erased; without it only what can be told at once\n"
-    "is, and more may turn up after that is done. Returns None, with nothing changed, when the graph can't be handled in\n"
-    "bulk.";
+    "kept node) in order. With apply, the uses are replaced and the nodes erased. Returns None, with nothing changed, when\n"
+    "the graph can't be handled in bulk.";
 
 PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *pairs;
-    bool bulk = true;
-    int flag[2], result = 1;
+    PyObject *result = NULL;
+    fe_report repeated;
+    fx_view v;
+    int flag[2];
 
-    if (fx_arguments("fx_eliminate_getitems", nargs, 3) < 0 || parse_flags(args + 1, 2, flag) < 0 ||
-        !(pairs = PyList_New(0)))
+    if (fx_arguments("fx_eliminate_getitems", nargs, 3) < 0 || parse_flags(args + 1, 2, flag) < 0)
         return NULL;
-    while (result == 1 && bulk)
-        result = view_round(state_of(m), args[0], flag[0], flag[1], pairs, &bulk);
-    if (result < 0)
-        Py_CLEAR(pairs);
-    else if (!bulk)
-        Py_SETREF(pairs, Py_NewRef(Py_None));
-    return pairs;
+    const fx_wants wants = {.facts = !flag[0], .operands_if_writes = !flag[0]};
+    fe_report_init(&repeated, &fe_python_allocator);
+    if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
+        result = has_getitems(&v.s) ? eliminate_getitems(&v, flag[0], flag[1], &repeated) : PyList_New(0);
+    fe_report_clear(&repeated);
+    fx_view_clear(&v);
+    return result;
 }

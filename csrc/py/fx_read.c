@@ -509,11 +509,25 @@ static void make_empty(GraphObject *g, fe_graph *fresh)
     PyMem_RawFree(objects);
 }
 
+/* The targets of get_attr and call_module nodes, each once at least. */
+static PyObject *attribute_targets(const reader *r)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < r->s.calls.count; i++) {
+        const fx_call *call = &r->s.calls.items[i];
+        if ((call->code == FE_OP_GET_ATTR || call->code == FE_OP_CALL_MODULE) && PyUnicode_Check(call->target) &&
+            PyList_Append(list, call->target) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 const char fx_read_doc[] =
     "fx_read(fx_graph, graph, /)\n--\n\n"
     "Fill graph, which must be new and empty, with the nodes of a torch.fx.Graph: the same order, names, arguments with\n"
-    "their containers, types, meta, order of users, and names taken. Raises ValueError for a graph that is malformed in a\n"
-    "way that a Graph can't hold; graph is empty then.";
+    "their containers, types, meta, order of users, and names taken. Returns the targets of its get_attr and call_module\n"
+    "nodes. Raises ValueError for a graph that is malformed in a way that a Graph can't hold; graph is empty then.";
 
 PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -533,15 +547,15 @@ PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (!fresh)
         return PyErr_NoMemory();
     graph_pin(r.g);
-    int result = fx_snapshot_take(&r.s, st, args[0]);
-    if (result == 0)
-        result = read_graph(&r);
-    if (result == 0)
+    PyObject *targets = NULL;
+    if (fx_snapshot_take(&r.s, st, args[0]) == 0 && read_graph(&r) == 0)
+        targets = attribute_targets(&r);
+    if (targets)
         fe_graph_free(fresh);
     else
         make_empty(r.g, fresh);
     graph_unpin(r.g);
     PyMem_RawFree(r.targets);
     fx_snapshot_clear(&r.s);
-    return result < 0 ? NULL : Py_NewRef(Py_None);
+    return targets;
 }

@@ -8,6 +8,11 @@
 
 #define TRIES 3
 
+/* What the facts of a target tell that is not found out here. */
+#define EFFECTS                                                                                                        \
+    (FE_TARGET_MUTATES | FE_TARGET_RANDOM | FE_TARGET_EFFECT | FE_TARGET_NO_RESULT | FE_TARGET_UNKNOWN |               \
+     FE_TARGET_FX_IMPURE | FE_TARGET_FX_RANDOM | FE_TARGET_PER_NODE)
+
 static int core_error(const fx_view *v, const fe_error *err)
 {
     raise_core(v->s.st, err);
@@ -51,6 +56,7 @@ static int ask_facts(const fx_view *v, fx_call *call, bool fx_policy)
         return 0;
     if (ask(v->s.st->facts, args, 3, &call->flags) < 0)
         return -1;
+    call->flags &= EFFECTS;
     return call->code == FE_OP_CALL_FUNCTION ? ask_registered(v, call) : 0;
 }
 
@@ -77,13 +83,13 @@ static int ask_calls(fx_view *v, PyObject *table, const fx_wants *wants)
         return -1;
     for (uint32_t i = 0; i < v->s.calls.count; i++) {
         fx_call *call = &v->s.calls.items[i];
-        if (call->target == v->s.st->getitem && call->code == FE_OP_CALL_FUNCTION)
-            call->flags |= FE_TARGET_GETITEM;
         if (wants->facts && ask_facts(v, call, wants->fx_policy) < 0)
             return -1;
+        if (call->target == v->s.st->getitem && call->code == FE_OP_CALL_FUNCTION)
+            call->flags |= FE_TARGET_GETITEM;
         if (!wants->lint)
             continue;
-        if (ask_target(v, call, look) < 0)
+        if ((look || !wants->fx_only) && ask_target(v, call, look) < 0)
             return -1;
         if (call->op && call->target && fx_call_find_listed(table, call, false) < 0) {
             if (!PyErr_ExceptionMatches(PyExc_TypeError))
@@ -266,8 +272,11 @@ static int read_nodes(fx_view *v, const fx_wants *wants)
         PyObject *node = v->s.nodes[i];
         if (wants->lint && fx_get(node, l->graph) != v->s.graph)
             flags |= FE_NODE_FOREIGN;
-        if (wants->facts && !wants->fx_policy && writes_out(v, node))
+        if (wants->facts && !wants->fx_policy && writes_out(v, node)) {
+            if (!fe_string_get(v->core, "out", 3, &err)) /* by which passes see that there are such nodes */
+                return core_error(v, &err);
             flags |= FE_NODE_OUT;
+        }
         if (fe_node_new(v->core, (fe_op)v->s.calls.items[call].code, call, NULL, FE_NONE_ID, &id, &err) < 0)
             return core_error(v, &err);
         v->core->nodes[id].flags = flags;
@@ -356,6 +365,15 @@ static int read_twins(fx_view *v)
     return 0;
 }
 
+static bool any_may_write(const fx_view *v)
+{
+    for (uint32_t i = 0; i < v->s.calls.count; i++) {
+        if (v->s.calls.items[i].flags & (FE_TARGET_MUTATES | FE_TARGET_UNKNOWN | FE_TARGET_PER_NODE))
+            return true;
+    }
+    return fe_string_find(&v->core->strings, "out", 3) != NULL;
+}
+
 static int read_all(fx_view *v, const fx_wants *wants)
 {
     v->g = (GraphObject *)PyObject_CallNoArgs((PyObject *)v->s.st->graph_type);
@@ -368,7 +386,8 @@ static int read_all(fx_view *v, const fx_wants *wants)
         return 1;
     if (read_nodes(v, wants) < 0)
         return -1;
-    for (uint32_t i = 0; wants->operands && i < v->s.count; i++) {
+    bool operands = wants->operands || (wants->operands_if_writes && any_may_write(v));
+    for (uint32_t i = 0; operands && i < v->s.count; i++) {
         look_ahead(v, i);
         if (read_operands(v, i) < 0)
             return -1;

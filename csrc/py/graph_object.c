@@ -273,10 +273,12 @@ static int refresh_target(GraphObject *g, uint32_t index)
         return -1;
     int result = 0;
     if (t.op == FE_OP_CALL_MODULE || !(flags & FE_TARGET_KNOWN)) {
-        PyObject *args[] = {g->state->op_names[t.op], object, g->owning_module ? g->owning_module : Py_None};
-        Py_XINCREF(args[2]);
-        result = ask_long(g->state->facts, args, 3, &flags);
-        Py_XDECREF(args[2]);
+        PyObject *args[] = {g->state->op_names[t.op], object, Py_XNewRef(g->owning_module), Py_XNewRef(g->subgraphs)};
+        args[2] = args[2] ? args[2] : Py_NewRef(Py_None);
+        args[3] = args[3] ? args[3] : Py_NewRef(Py_None);
+        result = ask_long(g->state->facts, args, 4, &flags);
+        Py_DECREF(args[2]);
+        Py_DECREF(args[3]);
         flags = (flags & ~(uint32_t)LASTING) | (t.flags & LASTING) | FE_TARGET_KNOWN;
     }
     if (result == 0 && g->state->effects && t.object != FE_NONE_ID && !(flags & FE_TARGET_FX_IMPURE)) {
@@ -303,7 +305,7 @@ static int refresh_call(GraphObject *g, uint32_t id)
 
     Py_XDECREF(node);
     if (result == 0) {
-        const uint32_t told = FE_NODE_IMPURE | FE_NODE_FX_IMPURE;
+        const uint32_t told = FE_NODE_IMPURE | FE_NODE_FX_IMPURE | FE_NODE_RANDOM;
         uint8_t *at = &g->core->nodes[id].flags;
         *at = (uint8_t)((*at & ~told) | (flags & told));
     }

@@ -1,7 +1,7 @@
 """Lists and dicts as they come out of a node's arguments: instances of list and dict that refuse to be changed.
 
-A change of such a container would not reach the graph, so it raises. The classes do what torch.fx's do; once torch.fx is
-loaded its own are used instead (see `_torch`).
+A change of such a container would not reach the graph, so it raises. The classes do what torch.fx's do; once torch.fx
+is loaded its own are used instead (see `_torch`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-class immutable_list(list):  # noqa: N801  (the name is torch.fx's)
+class immutable_list(list):
     """A list in the arguments of a node."""
 
     __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse
@@ -28,7 +28,7 @@ class immutable_list(list):  # noqa: N801  (the name is torch.fx's)
         return type(self), (tuple(self),)
 
 
-class immutable_dict(dict):  # noqa: N801  (the name is torch.fx's)
+class immutable_dict(dict):
     """A dict in the arguments of a node."""
 
     __delitem__ = __ior__ = __setitem__ = _refuse

@@ -137,7 +137,7 @@ class Graph(_core.Graph):
             seconds=time.perf_counter() - start,
         )
 
-    def lint(self, *, all: bool = False) -> list[LintFault]:  # noqa: A002
+    def lint(self, *, all: bool = False) -> list[LintFault]:
         """Check that the graph is well formed.
 
         What torch.fx's lint checks (order, ownership, names, targets), and: uses and arguments agree, placeholders come

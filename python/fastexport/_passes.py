@@ -75,7 +75,7 @@ def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe")
     return PassResult("eliminate_getitems", seconds=time.perf_counter() - start, **outcome)
 
 
-def lint(g: Any, *, all: bool = False) -> list[LintFault]:  # noqa: A002
+def lint(g: Any, *, all: bool = False) -> list[LintFault]:
     """Check that a graph is well formed.
 
     Args:

@@ -1,8 +1,8 @@
 """Pickling of graphs: a list of plain tuples, in which a node is its index.
 
 A graph comes back with the same nodes in the same order, with names, types, meta and the order of users. Objects it
-refers to (targets, meta values) are pickled by their own rules, the owning module is left out; operators of torch go by their names, so that the pickle
-does not depend on how torch pickles them.
+refers to (targets, meta values) are pickled by their own rules; operators of torch go by their names, so that the
+pickle does not depend on how torch pickles them. The owning module is left out.
 """
 
 from __future__ import annotations

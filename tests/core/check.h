@@ -5,7 +5,7 @@
 #ifndef FE_CHECK_H
 #define FE_CHECK_H
 
-#include "ir.h"
+#include "pass.h"
 
 #include <inttypes.h>
 #include <stdio.h>
