@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-import fastexport
+import fastexport._torch  # tells _core how torch keeps its nodes
 import synthetic
 import torch
 import torch_passes
@@ -39,6 +39,13 @@ class Row:
     target: float | None = None  # how many times faster it should be
 
 
+def deepcopy(graph: TorchGraph) -> TorchGraph:
+    """A copy that has the same owner. Users come in the order in which deepcopy meets them."""
+    new = copy.deepcopy(graph)
+    new.owning_module = graph.owning_module
+    return new
+
+
 class Source:
     """A graph to measure on, torch's and fastexport's; both are made when first asked for."""
 
@@ -58,9 +65,7 @@ class Source:
         return len(self.stock.nodes)
 
     def fresh(self) -> TorchGraph:
-        graph = copy.deepcopy(self.stock)
-        graph.owning_module = self.stock.owning_module
-        return graph
+        return deepcopy(self.stock)
 
     def fresh_held(self) -> torch.fx.GraphModule:
         return torch_passes.bare_module(self.fresh())
@@ -76,7 +81,7 @@ class Source:
         def make() -> TorchGraph:
             graph = self.fresh()
             change(graph)
-            return graph
+            return deepcopy(graph)
 
         return Source(self.title, make, self.has_targets)
 
@@ -103,7 +108,7 @@ def llama_source(layers: int) -> Source:
     """A Llama as PT2E gets it, without what is dead in it. It is exported here and now."""
     module = zoo.export("llama", layers).module()
     module.graph.eliminate_dead_code()
-    return Source(f"Llama of {layers} layers, exported", lambda: module.graph)
+    return Source(f"Llama of {layers} layers, exported", lambda: deepcopy(module.graph))
 
 
 def without_payload(graph: TorchGraph) -> TorchGraph:

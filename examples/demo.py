@@ -261,8 +261,8 @@ class Demo:
         in_place, chained = self.copy(module), self.copy(module)
         self.one_by_one(in_place)
         self.chain(chained)
-        native = self.fastexport.from_fx(module)
-        identity = native.to_fx(module)
+        identity = self.fastexport.from_fx(module).to_fx(module)
+        native = self.fastexport.from_fx(self.copy(module))
         self.chain(native)
         doors = {"native": native.to_fx(module), "in place": in_place, "run_passes": chained}
 

@@ -13,6 +13,7 @@ typedef struct {
     fe_error *err;
     uint32_t output;   /* the first one met, or FE_NONE_ID */
     uint32_t computes; /* the first node met that is neither an input nor an attribute, or FE_NONE_ID */
+    uint32_t *named;   /* by node, for check_uses: 0 between calls; NULL: uses are not checked */
     bool shared_names; /* some node bears a name that is another's */
     bool full;         /* enough found */
     bool failed;
@@ -28,19 +29,29 @@ static void fault(linter *l, fe_fault code, uint32_t node, uint32_t other)
         l->full = true;
 }
 
-/* Whether the tree names the same nodes as the edges say, told by subtracting. */
-static uint32_t count_in_tree(const fe_seq *s, uint32_t def)
+/* Add to named[node] each time the tree names it. */
+static void count_names(linter *l, const fe_seq *s)
 {
-    uint32_t count = 0;
+    for (uint32_t i = 0; s && i < s->len; i++) {
+        if (s->items[i].kind == FE_NODE)
+            l->named[s->items[i].as.node]++;
+        else if (fe_kind_is_seq(s->items[i].kind))
+            count_names(l, s->items[i].as.seq);
+    }
+}
 
+/* What is still counted has no edge. */
+static void find_names_left(linter *l, uint32_t id, const fe_seq *s)
+{
     for (uint32_t i = 0; s && i < s->len; i++) {
         fe_value v = s->items[i];
-        if (v.kind == FE_NODE)
-            count += v.as.node == def;
-        else if (fe_kind_is_seq(v.kind))
-            count += count_in_tree(v.as.seq, def);
+        if (v.kind == FE_NODE && l->named[v.as.node]) {
+            l->named[v.as.node] = 0;
+            fault(l, FE_FAULT_STALE_USERS, v.as.node, id);
+        } else if (fe_kind_is_seq(v.kind)) {
+            find_names_left(l, id, v.as.seq);
+        }
     }
-    return count;
 }
 
 static bool edge_is_linked(const fe_graph *g, uint32_t e)
@@ -64,34 +75,38 @@ static void check_operand(linter *l, uint32_t id, const fe_node *n, uint32_t e)
     fault(l, code, id, l->g->edges[e].def);
 }
 
-/* Edges against arguments, both ways and with multiplicity. */
+/* Edges against arguments, both ways and with multiplicity. A graph read without arguments has only the edges. */
 static void check_uses(linter *l, uint32_t id, const fe_node *n)
 {
     const fe_detail *d = &l->g->details[id];
-    uint64_t named = 0;
 
+    count_names(l, d->args);
+    count_names(l, d->kwargs);
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++) {
         const fe_edge *edge = &l->g->edges[e];
-        named += edge->count;
-        if (edge->user != id || !edge_is_linked(l->g, e))
+        bool counted = (!d->args && !d->kwargs) || l->named[edge->def] == edge->count;
+        if (!counted || edge->user != id || !edge_is_linked(l->g, e))
             fault(l, FE_FAULT_STALE_USERS, edge->def, id);
+        l->named[edge->def] = 0;
     }
-    if (!d->args && !d->kwargs)
-        return;
-    if (named != (uint64_t)fe_seq_node_count(d->args) + fe_seq_node_count(d->kwargs)) {
+    find_names_left(l, id, d->args);
+    find_names_left(l, id, d->kwargs);
+}
+
+/* The list of users against their number and their edges. */
+static void check_users(linter *l, uint32_t id, const fe_node *n)
+{
+    uint32_t count = 0, e = l->g->details[id].first_user;
+
+    for (; e != FE_NONE_ID && count <= n->user_count && l->g->edges[e].def == id; e = l->g->edges[e].next)
+        count++;
+    if (e != FE_NONE_ID || count != n->user_count)
         fault(l, FE_FAULT_STALE_USERS, id, id);
-        return;
-    }
-    for (uint32_t e = n->edge; n->edge_count > 1 && e < n->edge + n->edge_count; e++) {
-        uint32_t def = l->g->edges[e].def;
-        if (count_in_tree(d->args, def) + count_in_tree(d->kwargs, def) != l->g->edges[e].count)
-            fault(l, FE_FAULT_STALE_USERS, def, id);
-    }
 }
 
 static void check_place(linter *l, uint32_t id, const fe_node *n)
 {
-    if (n->pos <= l->g->nodes[n->prev].pos && n->prev != FE_ROOT)
+    if (n->pos <= l->g->nodes[n->prev].pos) /* the root's is 0 */
         fault(l, FE_FAULT_WRONG_ORDER, id, n->prev);
     if (n->op == FE_OP_PLACEHOLDER) {
         if (l->computes != FE_NONE_ID)
@@ -126,8 +141,10 @@ static void check_node(linter *l, uint32_t id)
         fault(l, FE_FAULT_STALE_USERS, id, id);
     if (!l->options->fx_only)
         check_place(l, id, n);
-    if (l->options->all)
+    if (l->named) {
         check_uses(l, id, n);
+        check_users(l, id, n);
+    }
 }
 
 static void check_target(linter *l, uint32_t id)
@@ -161,12 +178,19 @@ int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_e
                 .computes = FE_NONE_ID,
                 .shared_names = o->all || g->shared_names};
 
+    if (o->all) {
+        l.named = fe_resize(g->allocator, NULL, g->node_count * sizeof *l.named);
+        if (!l.named)
+            return fe_no_memory(err);
+        memset(l.named, 0, g->node_count * sizeof *l.named);
+    }
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
         check_node(&l, id);
     if ((o->targets || !o->fx_only) && any_bad_target(g)) {
         for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && !l.full; id = g->nodes[id].next)
             check_target(&l, id);
     }
+    fe_resize(g->allocator, l.named, 0);
     return l.failed ? -1 : 0;
 }
 

@@ -246,6 +246,16 @@ static void link_operands(fe_graph *g, uint32_t id, uint32_t block, const operan
     }
 }
 
+static int refuse_erased(const fe_graph *g, const operand_set *s, fe_error *err)
+{
+    for (uint32_t i = 0; i < s->len; i++) {
+        uint32_t def = s->defs[i];
+        if (g->nodes[def].flags & FE_NODE_ERASED)
+            return fe_fail(err, FE_BAD_STATE, def, "argument '%s' is an erased node", g->details[def].name->data);
+    }
+    return 0;
+}
+
 static int collect_operands(fe_graph *g, const fe_seq *args, const fe_seq *kwargs, operand_set *out, fe_error *err)
 {
     uint32_t nodes = fe_seq_node_count(args) + fe_seq_node_count(kwargs);
@@ -255,12 +265,7 @@ static int collect_operands(fe_graph *g, const fe_seq *args, const fe_seq *kwarg
     *out = empty_set(g, nodes);
     collect(out, args);
     collect(out, kwargs);
-    for (uint32_t i = 0; i < out->len; i++) {
-        uint32_t def = out->defs[i];
-        if (g->nodes[def].flags & FE_NODE_ERASED)
-            return fe_fail(err, FE_BAD_STATE, def, "argument '%s' is an erased node", g->details[def].name->data);
-    }
-    return 0;
+    return refuse_erased(g, out, err);
 }
 
 int fe_node_set_arguments(fe_graph *g, uint32_t id, fe_seq *args, fe_seq *kwargs, fe_error *err)
@@ -350,6 +355,8 @@ int fe_node_insert_argument(fe_graph *g, uint32_t id, uint32_t index, fe_value v
         return -1;
     operand_set operands = empty_set(g, nodes);
     collect_value(&operands, value);
+    if (refuse_erased(g, &operands, err) < 0)
+        return -1;
     fe_seq *args = with_item(g, g->details[id].args, index, value, err);
     if (!args)
         return -1;

@@ -138,9 +138,9 @@ void graph_sweep(GraphObject *g)
         return;
     PyErr_Fetch(&type, &value, &traceback);
     while (!g->pins && fe_object_take_dead(g->core, &index)) {
-        PyObject *object = g->objects[index];
+        PyObject *object = index < g->object_capacity ? g->objects[index] : NULL;
         if (!object)
-            continue;
+            continue; /* the collector has cleared this graph */
         remove_slot(g, object);
         g->objects[index] = NULL;
         Py_DECREF(object);
@@ -166,8 +166,7 @@ int graph_meta_key(GraphObject *g, PyObject *key, bool make, uint32_t *out)
         return -1;
     number = PyLong_FromSsize_t(count);
     if (!number || PyDict_SetItem(g->meta_index, key, number) < 0) {
-        Py_XDECREF(number);
-        PyList_SetSlice(g->meta_keys, count, count + 1, NULL);
+        Py_XDECREF(number); /* the key stays in the list, unused: its hash may have added keys behind it */
         return -1;
     }
     Py_DECREF(number);

@@ -15,6 +15,14 @@ typedef struct {
     NodeObject *node;
 } MetaObject;
 
+typedef struct {
+    PyObject_HEAD
+    NodeObject *node;   /* NULL: ended */
+    uint32_t len, done; /* entries at the start, and how many of them were given */
+    bool backwards;
+    bool failed; /* the number of entries changed; every further step fails too */
+} MetaIterObject;
+
 /* ---- reading ---- */
 
 static const fe_meta *entries_of(const NodeObject *n)
@@ -151,20 +159,21 @@ static int number_keys(GraphObject *g, PyObject *dict, entry_list *list)
     return 0;
 }
 
-/* Give the values of a dict to the graph; on failure len is the number of those it got. No Python code runs. */
+/* Give the values of a dict to the graph; len becomes the number of those it got. No Python code runs. */
 static int number_values(GraphObject *g, PyObject *dict, entry_list *list)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
+    uint32_t count = 0;
+    int result = 0;
 
-    for (uint32_t i = 0; i < list->len && PyDict_Next(dict, &at, &key, &value); i++) {
-        if (graph_object(g, value, &list->items[i].object) < 0) {
-            list->len = i;
-            return -1;
-        }
-        fe_object_ref(g->core, list->items[i].object);
+    while (result == 0 && count < list->len && PyDict_Next(dict, &at, &key, &value)) {
+        result = graph_object(g, value, &list->items[count].object);
+        if (result == 0)
+            fe_object_ref(g->core, list->items[count++].object);
     }
-    return 0;
+    list->len = count;
+    return result;
 }
 
 /* After this call the list is to be closed, and until then no Python code may run. */
@@ -289,16 +298,77 @@ int meta_assign(NodeObject *n, PyObject *mapping)
     return result;
 }
 
-/* ---- the iterator: interim, over a snapshot, until module.h has a type for it ---- */
+/* ---- the iterator ---- */
 
 static PyObject *iterate(NodeObject *n, bool backwards)
 {
-    PyObject *dict = meta_to_dict(n->graph, n->id);
-    PyObject *it = !dict ? NULL : backwards ? PyObject_CallMethod(dict, "__reversed__", NULL) : PyObject_GetIter(dict);
+    MetaIterObject *it = PyObject_GC_New(MetaIterObject, n->graph->state->meta_iter_type);
 
-    Py_XDECREF(dict);
-    return it;
+    if (!it)
+        return NULL;
+    it->node = (NodeObject *)Py_NewRef(n);
+    it->done = it->len = 0;
+    it->backwards = backwards;
+    it->failed = false;
+    PyObject_GC_Track(it);
+    if (graph_readable(n->graph) < 0)
+        Py_CLEAR(it);
+    else
+        it->len = count_of(n);
+    return (PyObject *)it;
 }
+
+static PyObject *MetaIter_next(MetaIterObject *self)
+{
+    NodeObject *n = self->node;
+
+    if (!n || graph_readable(n->graph) < 0)
+        return NULL;
+    if (self->failed || count_of(n) != self->len) {
+        self->failed = true;
+        PyErr_SetString(PyExc_RuntimeError,
+                        "node.meta changed its size during iteration; iterate over list(node.meta) instead");
+        return NULL;
+    }
+    if (self->done == self->len) {
+        Py_CLEAR(self->node);
+        return NULL;
+    }
+    uint32_t i = self->done++;
+    return Py_NewRef(key_of(n->graph, entries_of(n)->entries[self->backwards ? self->len - 1 - i : i]));
+}
+
+static int MetaIter_traverse(MetaIterObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->node);
+    return 0;
+}
+
+static void MetaIter_dealloc(MetaIterObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(self->node);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot meta_iter_slots[] = {
+    {Py_tp_dealloc, MetaIter_dealloc},
+    {Py_tp_traverse, MetaIter_traverse},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, MetaIter_next},
+    {0, NULL},
+};
+
+PyType_Spec meta_iter_spec = {
+    .name = "fastexport._core.MetaIterator",
+    .basicsize = sizeof(MetaIterObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = meta_iter_slots,
+};
 
 /* ---- the mapping ---- */
 
@@ -569,7 +639,7 @@ PyDoc_STRVAR(meta_doc, "What users and passes attach to a node, as node.meta giv
                        "\n"
                        "Iterating while the number of entries changes raises RuntimeError. Changing it while the\n"
                        "graph is being read (by a finalizer, say), or using it while a pass runs on the graph in\n"
-                       "another thread, raises fastexport.Error.\n"
+                       "another thread, raises fastexport.FastExportError.\n"
                        "\n"
                        ">>> node.meta['val'] = example\n"
                        ">>> node.meta.get('val') is example\n"

@@ -12,7 +12,8 @@ static int add_types(PyObject *m, module_state *st)
     if (add_type(m, &graph_spec, &st->graph_type) < 0 || add_type(m, &node_spec, &st->node_type) < 0 ||
         add_type(m, &nodes_spec, &st->nodes_type) < 0 || add_type(m, &nodes_iter_spec, &st->nodes_iter_type) < 0 ||
         add_type(m, &users_spec, &st->users_type) < 0 || add_type(m, &users_iter_spec, &st->users_iter_type) < 0 ||
-        add_type(m, &meta_spec, &st->meta_type) < 0 || add_type(m, &insert_point_spec, &st->insert_point_type) < 0)
+        add_type(m, &meta_spec, &st->meta_type) < 0 || add_type(m, &meta_iter_spec, &st->meta_iter_type) < 0 ||
+        add_type(m, &insert_point_spec, &st->insert_point_type) < 0)
         return -1;
     return 0;
 }
@@ -142,7 +143,8 @@ static int add_functions(PyObject *m)
 #define STATE_OBJECTS(X)                                                                                               \
     X(graph_type)                                                                                                      \
     X(node_type)                                                                                                       \
-    X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) X(insert_point_type) X(error)       \
+    X(nodes_type)                                                                                                      \
+    X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) X(meta_iter_type) X(insert_point_type) X(error)   \
         X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts) X(pretty) X(type_repr) X(split_name) \
             X(stem) X(resolve) X(identity) X(registered_effects) X(effects) X(no_default) X(str_fields)                \
                 X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)

@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     PyTypeObject *graph_type, *node_type, *nodes_type, *nodes_iter_type, *users_type, *users_iter_type, *meta_type,
-        *insert_point_type;
+        *meta_iter_type, *insert_point_type;
     PyObject *error;                 /* fastexport.FastExportError */
     PyObject *list_type, *dict_type; /* of containers in arguments; never to be changed in place */
     PyObject *empty_dict;            /* an instance of dict_type, shared by all nodes without kwargs */
@@ -179,7 +179,7 @@ PyObject *copy_containers(PyObject *o, PyObject *memo);
 /* ---- node.c, nodes.c, users.c, meta.c, text.c, pass.c, fx_*.c -------------------------------------------------------- */
 
 extern PyType_Spec graph_spec, node_spec, nodes_spec, nodes_iter_spec, users_spec, users_iter_spec, meta_spec,
-    insert_point_spec;
+    meta_iter_spec, insert_point_spec;
 
 PyObject *nodes_new(GraphObject *g);
 PyObject *users_new(NodeObject *n);

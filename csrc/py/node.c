@@ -80,10 +80,11 @@ static void Node_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
 
     PyObject_GC_UnTrack(self);
-    if (n->weakrefs)
-        PyObject_ClearWeakRefs(self);
+    /* First of all, since a callback of a weak reference may ask the graph for this node. */
     if (n->id != FE_NONE_ID)
         n->graph->handles[n->id] = NULL;
+    if (n->weakrefs)
+        PyObject_ClearWeakRefs(self);
     Py_DECREF(n->graph);
     PyObject_GC_Del(self);
     Py_DECREF(type);

@@ -193,7 +193,7 @@ PyDoc_STRVAR(nodes_doc, "The nodes of a graph in order, as graph.nodes gives the
                         "erased nodes; what is inserted there later is not visited. An iterator that has ended stays\n"
                         "ended.\n"
                         "\n"
-                        "Asking while a pass runs on the graph in another thread raises fastexport.Error.\n"
+                        "Asking while a pass runs on the graph in another thread raises fastexport.FastExportError.\n"
                         "\n"
                         ">>> for node in reversed(graph.nodes):\n"
                         "...     if not node.users and node.op == 'call_function':\n"

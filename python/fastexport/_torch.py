@@ -1,0 +1,450 @@
+"""The bridge to torch.fx and torch.export: converting graphs, and passes on live torch graphs.
+
+This is the one module that relies on how torch.fx keeps its graphs. What it relies on is checked when it is imported; on
+a torch where that differs, and for graphs that are out of the ordinary (hooks, subclasses with methods of their own, a
+damaged list of nodes), the work is done through torch's public API instead (see `_torch_public`), with the same result.
+"""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+from torch.fx import graph as fx_graph_module
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+from fastexport import _core, _torch_public
+from fastexport._errors import LintFault, lint_error
+from fastexport._graph import Graph
+
+# What torch.fx.Graph.__init__ sets: nodes and tables, which are built, not carried over.
+_OWN_ATTRIBUTES = frozenset(torch.fx.Graph().__dict__)
+_CARRIED = ("_codegen", "_tracer_cls", "_tracer_extras", "_co_fields")
+_METHODS = ("create_node", "erase_node", "lint", "eliminate_dead_code", "nodes", "find_nodes")
+_IS_IMPURE = torch.fx.Node.is_impure
+_HOOK_LISTS = ("_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks")
+_HOOK_TABLES = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+
+
+def _configure() -> bool:
+    """Whether this torch keeps its graphs the way the C code knows."""
+    graph = torch.fx.Graph()
+    try:
+        names, table = graph._graph_namespace, graph._find_nodes_lookup_table.table
+        shaped = (
+            type(table) is defaultdict
+            and type(names._used_names) is set
+            and type(names._base_count) is dict
+            and type(names._obj_to_name) is dict
+            and type(graph._len) is int
+            and _OWN_ATTRIBUTES.issuperset(_CARRIED)
+        )
+        symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
+        return shaped and _core.fx_configure(torch.fx.Node, fx_graph_module._illegal_names, symbols)
+    except AttributeError:
+        return False
+
+
+_core.use_containers(immutable_list, immutable_dict)
+_FAST = _configure()
+
+
+def _is_ordinary(graph: torch.fx.Graph) -> bool:
+    """Whether the C functions may stand in for the methods of a graph: they are torch's own."""
+    kind = type(graph)
+    return kind is torch.fx.Graph or all(getattr(kind, name) is getattr(torch.fx.Graph, name) for name in _METHODS)
+
+
+class _Parts(NamedTuple):
+    graph: torch.fx.Graph
+    module: torch.fx.GraphModule | None  # to be recompiled when its graph changed
+    program: torch.export.ExportedProgram | None
+
+
+def _parts(obj: Any) -> _Parts:
+    if isinstance(obj, torch.fx.Graph):
+        return _Parts(obj, None, None)
+    if isinstance(obj, torch.fx.GraphModule):
+        return _Parts(obj.graph, obj, None)
+    if isinstance(obj, torch.export.ExportedProgram):
+        return _Parts(obj.graph_module.graph, obj.graph_module, obj)
+    raise TypeError(
+        f"expected a torch.fx.Graph, a torch.fx.GraphModule or a torch.export.ExportedProgram, not {type(obj).__name__}"
+    )
+
+
+# ---- conversion
+
+
+def from_fx(obj: Any) -> Graph:
+    """See `fastexport.from_fx`."""
+    if not isinstance(obj, (torch.fx.Graph, torch.fx.GraphModule)):
+        raise TypeError(f"from_fx() takes a torch.fx.Graph or GraphModule, not {type(obj).__name__}")
+    parts = _parts(obj)
+    return _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, Graph)
+
+
+def _read(source: torch.fx.Graph, module: Any, kind: type[Graph]) -> Graph:
+    graph = kind()
+    targets = _core.fx_read(source, graph) if _FAST else _torch_public.read(source, graph)
+    graph.owning_module = module
+    state = source.__dict__
+    extras = {name: value for name, value in state.items() if name not in _OWN_ATTRIBUTES}
+    extras.update((name, state[name]) for name in _CARRIED if name in state)
+    if type(state.get("_codegen")) is not torch.fx.CodeGen or vars(state["_codegen"]) != vars(torch.fx.CodeGen()):
+        extras["_codegen"] = copy.deepcopy(state.get("_codegen"))
+    else:
+        del extras["_codegen"]
+    graph.extras = extras
+    subgraphs = {path: _read(child.graph, child, kind) for path, child in _graph_modules(module, targets)}
+    graph.subgraphs = subgraphs or None
+    return graph
+
+
+def _graph_modules(module: Any, paths: list[str]) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    """The GraphModules among what some paths lead to, each path once."""
+    modules: dict[str, Any] = {"": module}
+
+    def child(path: str) -> Any:
+        if path not in modules:
+            prefix, _, name = path.rpartition(".")
+            children = getattr(child(prefix), "_modules", None)
+            modules[path] = children.get(name) if children else None
+        return modules[path]
+
+    for path in dict.fromkeys(paths):
+        found = child(path)
+        if isinstance(found, torch.fx.GraphModule):
+            yield path, found
+
+
+def to_fx(graph: Graph, root: Any = None) -> Any:
+    """See `fastexport.Graph.to_fx`."""
+    extras = graph.extras or {}
+    built = torch.fx.Graph(tracer_cls=extras.get("_tracer_cls"), tracer_extras=extras.get("_tracer_extras"))
+    (_core.fx_build if _FAST else _torch_public.build)(graph, built)
+    for name, value in extras.items():
+        if name not in ("_tracer_cls", "_tracer_extras"):
+            built.__dict__[name] = copy.deepcopy(value) if name in ("_codegen", "_co_fields") else value
+    return built if root is None else _module(graph, built, root)
+
+
+def _module(graph: Graph, built: torch.fx.Graph, root: Any) -> torch.fx.GraphModule:
+    """A GraphModule of a built graph, with subgraphs converted too."""
+    subgraphs = graph.subgraphs or {}
+    if isinstance(root, dict):
+        return torch.fx.GraphModule({**root, **{p: to_fx(sub, root.get(p, {})) for p, sub in subgraphs.items()}}, built)
+    is_graph_module = isinstance(root, torch.fx.GraphModule)
+    module = torch.fx.GraphModule(root, built, type(root).__name__ if is_graph_module else "GraphModule")
+    for path, subgraph in subgraphs.items():
+        _replace_module(module, root, path, to_fx(subgraph, root.get_submodule(path)))
+    if is_graph_module:
+        _carry_over(root, module)
+    return module
+
+
+def _replace_module(module: Any, root: Any, path: str, new: Any) -> None:
+    """Put a module at a path; modules on the way that are root's too are copied, so that root stays as it is."""
+    *prefix, name = path.split(".")
+    for part in prefix:
+        child, module_of_root = module._modules[part], getattr(root, part)
+        if child is module_of_root:
+            child = copy.copy(child)
+            child._modules = dict(child._modules)
+            module._modules[part] = child
+        module, root = child, module_of_root
+    module._modules[name] = new
+
+
+def _carry_over(source: torch.fx.GraphModule, module: torch.fx.GraphModule) -> None:
+    """What copy.deepcopy of a GraphModule keeps beyond the graph and what it refers to: hooks and meta."""
+    for name in _HOOK_LISTS:
+        setattr(module, name, list(getattr(source, name, ())))
+    for name in _HOOK_TABLES:
+        if name in source.__dict__:
+            setattr(module, name, copy.copy(source.__dict__[name]))
+    module.meta = dict(getattr(source, "meta", {}))
+    key = getattr(torch.fx.graph_module, "_USER_PRESERVED_ATTRIBUTES_KEY", None)
+    for name, value in module.meta.get(key, {}).items():
+        setattr(module, name, value)
+
+
+def normalized_arguments(
+    node: Any,
+    root: Any,
+    arg_types: tuple[Any, ...] | None = None,
+    kwarg_types: dict[str, Any] | None = None,
+    normalize_to_only_use_kwargs: bool = False,
+) -> Any:
+    """`torch.fx.Node.normalized_arguments` for a fastexport Node."""
+    return torch.fx.Node.normalized_arguments(node, root, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+
+
+# ---- dead code
+
+
+def _impure_random() -> bool:
+    """What torch.fx's dead-code elimination passes to is_impure."""
+    if torch._guards.TracingContext.try_get():
+        return bool(torch._inductor.config.fallback_random)
+    return True
+
+
+class _DeadCode(NamedTuple):
+    """The options of one run, and what it finds out."""
+
+    keep_random: bool
+    fx_policy: bool
+    recurse: bool
+    removed: list[str]
+    reasons: dict[str, str] | None
+
+    def run(self, graph: torch.fx.Graph, is_impure_node: Callable[[Any], bool] | None, prefix: str) -> bool:
+        removed, reasons = self._one(graph, is_impure_node)
+        self.removed.extend(prefix + name for name in removed)
+        if self.reasons is not None and reasons is not None:
+            self.reasons.update((prefix + name, why) for name, why in reasons.items())
+        modified = bool(removed)
+        for path, child in self._children(graph):
+            changed = self.run(child.graph, None, f"{prefix}{path}/")
+            if changed or self.fx_policy:
+                child.recompile()
+            modified |= changed
+        return modified
+
+    def _one(
+        self, graph: torch.fx.Graph, is_impure_node: Callable[[Any], bool] | None
+    ) -> tuple[list[str], dict[str, str] | None]:
+        keep_random = self.keep_random and (not self.fx_policy or _impure_random())
+        explain = self.reasons is not None
+        usual = not self.fx_policy or torch.fx.Node.is_impure is _IS_IMPURE
+        if _FAST and is_impure_node is None and usual and _is_ordinary(graph):
+            outcome = _core.fx_eliminate_dead_code(graph, self.fx_policy, keep_random, explain)
+            if outcome is not None:
+                removed, reasons, fault = outcome
+                if fault is not None:
+                    raise lint_error([LintFault(*fault)])
+                return removed, reasons
+        _raise_faults(graph, fx_only=True)
+        return _torch_public.eliminate_dead_code(graph, is_impure_node, keep_random, self.fx_policy, explain)
+
+    def _children(self, graph: torch.fx.Graph) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+        """The subgraphs gone into: for torch.fx those that are children and are named by a get_attr node."""
+        owner = graph.owning_module
+        if not self.recurse or owner is None:
+            return
+        if not self.fx_policy:
+            yield from _graph_modules(owner, _attribute_targets(graph))
+            return
+        names: set[Any] | None = None
+        for name, child in owner.named_children():
+            if isinstance(child, torch.fx.GraphModule):
+                if names is None:
+                    names = {node.target for node in graph.find_nodes(op="get_attr")}
+                if name in names:
+                    yield name, child
+
+
+def _attribute_targets(graph: torch.fx.Graph) -> list[str]:
+    nodes = [node for op in ("get_attr", "call_module") for node in graph.find_nodes(op=op, sort=False)]
+    return [node.target for node in nodes if isinstance(node.target, str)]
+
+
+def eliminate_dead_code_inplace(
+    obj: Any,
+    is_impure_node: Callable[[Any], bool] | None = None,
+    *,
+    keep_random: bool = True,
+    recurse: bool = True,
+    policy: str = "safe",
+    explain: bool = False,
+) -> dict[str, Any]:
+    """`fastexport.eliminate_dead_code` on a torch object; gives what makes a `PassResult`."""
+    parts = _parts(obj)
+    job = _DeadCode(keep_random, policy == "torch", recurse, [], {} if explain else None)
+    modified = job.run(parts.graph, is_impure_node, "")
+    if modified and parts.module is not None:
+        parts.module.recompile()
+    return {"modified": modified, "removed": job.removed, "reasons": job.reasons}
+
+
+# ---- lint
+
+
+def _faults(graph: torch.fx.Graph, *, all: bool, fx_only: bool) -> list[LintFault]:
+    if not _FAST:
+        return _torch_public.lint(graph, all=all, fx_only=fx_only)
+    return [LintFault(*fault) for fault in _core.fx_lint(graph, all, fx_only)]
+
+
+def _raise_faults(graph: torch.fx.Graph, *, fx_only: bool) -> None:
+    faults = _faults(graph, all=False, fx_only=fx_only)
+    if faults:
+        raise lint_error(faults)
+
+
+def lint_inplace(obj: Any, *, all: bool = False) -> list[LintFault]:
+    """`fastexport.lint` on a torch object."""
+    graph = _parts(obj).graph
+    if not all:
+        _raise_faults(graph, fx_only=False)
+        return []
+    return _faults(graph, all=True, fx_only=False)
+
+
+# ---- getitems
+
+
+def _replace_getitems(
+    graph: torch.fx.Graph, pairs: list[tuple[Any, Any]], program: torch.export.ExportedProgram | None
+) -> None:
+    """Put each kept node in the place of the removed one; hooks are called."""
+    if _FAST and program is None and _is_ordinary(graph):
+        _core.fx_replace_all_uses(graph, pairs)
+        _core.fx_erase(graph, [old for old, _ in pairs])
+        return
+    for old, new in pairs:
+        old.replace_all_uses_with(new)
+        for entry in program.module_call_graph if program is not None else ():
+            if entry.signature is not None:
+                entry.signature.replace_all_uses_with(old, new)
+        graph.erase_node(old)
+
+
+def _eliminate_getitems(
+    graph: torch.fx.Graph, fx_policy: bool, program: torch.export.ExportedProgram | None
+) -> list[tuple[Any, Any]]:
+    pairs = None
+    if _FAST and _is_ordinary(graph):
+        if program is None:
+            pairs = _core.fx_eliminate_getitems(graph, fx_policy, True)
+            if pairs is not None:
+                return pairs
+        pairs = _core.fx_eliminate_getitems(graph, fx_policy, False)
+    if pairs is None:
+        pairs = _torch_public.repeated_getitems(graph, fx_policy)
+    _replace_getitems(graph, pairs, program)
+    return pairs
+
+
+def _modules_with_graphs(parts: _Parts, recurse: bool) -> Iterator[tuple[str, torch.fx.Graph]]:
+    """The graph itself, and the subgraphs below it with the prefix of their names."""
+    yield "", parts.graph
+    if not recurse:
+        return
+    if parts.module is None:
+        if parts.graph.owning_module is not None:
+            for path, child in _graph_modules(parts.graph.owning_module, _attribute_targets(parts.graph)):
+                for inner, graph in _modules_with_graphs(_parts(child), True):
+                    yield f"{path}/{inner}", graph
+        return
+    for path, module in parts.module.named_modules():
+        if module is not parts.module and isinstance(module, torch.fx.GraphModule):
+            yield path + "/", module.graph
+
+
+def eliminate_getitems_inplace(obj: Any, *, recurse: bool = True, policy: str = "safe") -> dict[str, Any]:
+    """`fastexport.eliminate_getitems` on a torch object; gives what makes a `PassResult`.
+
+    Of an ExportedProgram the graph signature and the module call graph follow.
+    """
+    parts = _parts(obj)
+    replaced: dict[str, str] = {}
+    with _following_signature(parts):
+        for prefix, graph in _modules_with_graphs(parts, recurse):
+            for old, new in _eliminate_getitems(graph, policy == "torch", parts.program):
+                replaced[prefix + old.name] = prefix + new.name
+    if replaced and parts.module is not None:
+        parts.module.recompile()
+    return {"modified": bool(replaced), "removed": list(replaced), "replaced": replaced}
+
+
+@contextmanager
+def _following_signature(parts: _Parts) -> Iterator[None]:
+    if parts.program is None or parts.module is None:
+        yield
+        return
+    with parts.module._set_replace_hook(parts.program.graph_signature.get_replace_hook()):
+        yield
+
+
+# ---- chains of passes
+
+
+class _Twin(Graph):
+    """A native graph that remembers what passes did to it, by node ids, so that the same can be done to its source."""
+
+    def __init__(self) -> None:
+        self.source: torch.fx.Graph | None = None
+        self.source_nodes: list[Any] = []  # that of id i + 1 is the i-th
+        self.record: list[tuple[array[int], array[int] | None]] = []
+
+    def bind(self, source: torch.fx.Graph) -> None:
+        """Note the torch nodes of the graph and its subgraphs."""
+        self.source, self.source_nodes = source, list(source.nodes)
+        for subgraph in (self.subgraphs or {}).values():
+            subgraph.bind(subgraph.owning_module.graph)
+
+    def _eliminate_dead_code(self, *args: Any) -> tuple[bytes, Any]:
+        ids, reasons = super()._eliminate_dead_code(*args)
+        self.record.append((array("I", ids), None))
+        return ids, reasons
+
+    def _eliminate_getitems(self, *args: Any) -> tuple[bytes, bytes]:
+        removed, kept = super()._eliminate_getitems(*args)
+        self.record.append((array("I", removed), array("I", kept)))
+        return removed, kept
+
+    def check(self) -> None:
+        """Raise ValueError when something other than the recorded passes changed the twin."""
+        gone = sum(len(removed) for removed, _ in self.record)
+        if len(self.nodes) != len(self.source_nodes) - gone:
+            raise ValueError(
+                "a function among the passes changed the graph; on a torch graph run_passes() takes passes by name"
+            )
+        for subgraph in (self.subgraphs or {}).values():
+            subgraph.check()
+
+    def apply(self, program: torch.export.ExportedProgram | None) -> bool:
+        """Do to the source what was done here."""
+        modified = False
+        for removed, kept in self.record:
+            nodes = [self.source_nodes[id - 1] for id in removed]
+            if kept is None:
+                _erase(self.source, nodes)
+            else:
+                _replace_getitems(self.source, list(zip(nodes, (self.source_nodes[id - 1] for id in kept))), program)
+            modified |= bool(nodes)
+        for subgraph in (self.subgraphs or {}).values():
+            if subgraph.apply(program):
+                subgraph.owning_module.recompile()
+                modified = True
+        return modified
+
+
+def _erase(graph: torch.fx.Graph, nodes: list[Any]) -> None:
+    if _FAST and _is_ordinary(graph):
+        _core.fx_erase(graph, nodes)
+    else:
+        for node in nodes:
+            graph.erase_node(node)
+
+
+@contextmanager
+def native_twin(obj: Any) -> Iterator[Graph]:
+    """A native graph of a torch object; what named passes did to it is done to the object when the block ends well."""
+    parts = _parts(obj)
+    twin = _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, _Twin)
+    twin.bind(parts.graph)
+    yield twin
+    twin.check()
+    with _following_signature(parts):
+        modified = twin.apply(parts.program)
+    if modified and parts.module is not None:
+        parts.module.recompile()
