@@ -167,17 +167,17 @@ def pass_case(
     stock_fresh = stock_fresh or source.fresh
     kept = (lambda make: make) if changes else cache  # what nothing changes is made once
     jobs = {
-        "torch": Job(stock, kept(stock_fresh)),
-        "in place": Job(ours, kept(source.fresh)),
-        "native": Job(ours, kept(source.fresh_native)),
+        "torch": Job(stock, kept(stock_fresh), changes),
+        "in place": Job(ours, kept(source.fresh), changes),
+        "native": Job(ours, kept(source.fresh_native), changes),
     }
     rows = [
         Row(job, "in place", "in place", target=_target(source, targets[0])),
         Row(job, "native", "native", target=_target(source, targets[1])),
     ]
     if python:
-        jobs["python"] = Job(python, kept(source.fresh))
-        rows.append(Row(f"{job}, against better Python", "in place", "in place", "python"))
+        jobs["python"] = Job(python, kept(source.fresh), changes)
+        rows.append(Row(f"{job} (better Python)", "in place", "in place", "python"))
 
     def check() -> None:
         expected = done(stock_fresh(), stock)
@@ -239,9 +239,9 @@ def chain_case(source: Source) -> Case:
     """The three passes; run_passes reads a torch graph once and changes it once."""
     job = "the three in a chain"
     jobs = {
-        "torch": Job(torch_passes.chain, source.fresh_held),
-        "run_passes": Job(chain, source.fresh),
-        "native": Job(chain, source.fresh_native),
+        "torch": Job(torch_passes.chain, source.fresh_held, True),
+        "run_passes": Job(chain, source.fresh, True),
+        "native": Job(chain, source.fresh_native, True),
     }
     rows = [Row(job, "run_passes", "run_passes"), Row(job, "native", "native")]
 
@@ -269,7 +269,7 @@ def conversions(source: Source) -> Iterator[Case]:
         "from_fx",
         source,
         {"torch": Job(graph_copy, graph), "from_fx": Job(fastexport.from_fx, graph)},
-        [Row("from_fx, against graph_copy", "convert", "from_fx", target=_target(source, 40))],
+        [Row("from_fx (graph_copy)", "convert", "from_fx", target=_target(source, 40))],
         lambda: same(graph(), fastexport.from_fx(graph())),
     )
 
@@ -289,8 +289,8 @@ def conversions(source: Source) -> Iterator[Case]:
             "python": Job(deepcopy_without_collector, graph),
         },
         [
-            Row("from_fx + to_fx, against deepcopy", "convert", "both", target=_target(source, 10)),
-            Row("the same, the collector off for deepcopy", "convert", "both", "python"),
+            Row("from_fx + to_fx (deepcopy)", "convert", "both", target=_target(source, 10)),
+            Row("from_fx + to_fx (deepcopy, collector off)", "convert", "both", "python"),
         ],
         lambda: same(graph(), there_and_back(graph())),
     )
@@ -313,8 +313,8 @@ def building(source: Source) -> Iterator[Case]:
         "build",
         source,
         {
-            "torch": Job(lambda new: build()(new), TorchGraph),
-            "native": Job(lambda new: build()(new), fastexport.Graph),
+            "torch": Job(lambda new: build()(new), TorchGraph, True),
+            "native": Job(lambda new: build()(new), fastexport.Graph, True),
         },
         [Row("build through call_function", "native", "native", target=_target(source, 20))],
         lambda: same(build()(TorchGraph()), build()(fastexport.Graph())),
@@ -366,10 +366,10 @@ def _dead(graph: Any, count: int) -> tuple[Any, list[Any]]:
     return graph, [node for node in nodes if not node.users][:count]
 
 
-def _pairs(graph: Any, count: int) -> tuple[Any, list[Any]]:
-    """Calls that have users, each with its first operand: what a removed no-op leaves to do."""
-    nodes = [n for n in graph.nodes if n.op == "call_function" and n.users and n.all_input_nodes]
-    return graph, [(node, node.all_input_nodes[0]) for node in nodes[:count]]
+def _copies(graph: Any, count: int) -> tuple[Any, list[Any]]:
+    """Each clone with what it is a clone of."""
+    clones = [node for node in graph.nodes if node.target is aten.clone.default]
+    return graph, [(node, node.args[0]) for node in clones[-count:]]
 
 
 def _calls(graph: Any, count: int) -> tuple[Any, list[Any]]:
@@ -386,19 +386,18 @@ def edits(source: Source, count: int) -> Iterator[Case]:
     """Edits of a live torch graph: one call for all of them, against torch's call for each."""
     dead = source.variant(lambda graph: synthetic.plant_dead(graph, 1.2 * count / source.nodes))
     yield edit_case(dead, "erase", count, 5, _erase_one_by_one, _core.fx_erase, _dead, _dead)
+    copies = source.variant(lambda graph: synthetic.plant_copies(graph, count))
     yield edit_case(
-        source,
+        copies,
         "replace all uses of",
         count,
         2.5,
         _replace_one_by_one,
         _core.fx_replace_all_uses,
-        _pairs,
-        _pairs,
+        _copies,
+        _copies,
     )
-    yield edit_case(
-        source, "insert", count, 10, _insert_one_by_one, _core.fx_insert, _calls, _insertions
-    )
+    yield edit_case(source, "insert", count, 10, _insert_one_by_one, _core.fx_insert, _calls, _insertions)
 
 
 def edit_case(
@@ -430,9 +429,9 @@ def edit_case(
         title,
         source,
         {
-            "torch": Job(one_by_one, lambda: find(source.fresh(), count)),
-            "in place": Job(all_at_once, lambda: find_for_bulk(source.fresh(), count)),
-            "native": Job(one_by_one, lambda: find(source.fresh_native(), count)),
+            "torch": Job(one_by_one, lambda: find(source.fresh(), count), True),
+            "in place": Job(all_at_once, lambda: find_for_bulk(source.fresh(), count), True),
+            "native": Job(one_by_one, lambda: find(source.fresh_native(), count), True),
         },
         [
             Row(f"{title}, one call", "in place", "in place", target=_target(source, target)),
@@ -504,7 +503,7 @@ def _growing(
 ) -> Callable[[int], tuple[int, Job]]:
     def job(nodes: int) -> tuple[int, Job]:
         graph = _grown(nodes, dead)
-        return len(graph.nodes), Job(run, lambda: copy.copy(graph) if changes else graph)
+        return len(graph.nodes), Job(run, lambda: copy.copy(graph) if changes else graph, changes)
 
     return job
 
@@ -512,7 +511,7 @@ def _growing(
 GROWING: dict[str, Callable[[int], tuple[int, Job]]] = {
     "build": lambda nodes: (
         nodes,
-        Job(lambda graph: synthetic.build(graph, nodes), fastexport.Graph),
+        Job(lambda graph: synthetic.build(graph, nodes), fastexport.Graph, True),
     ),
     "eliminate_dead_code, 20 % dead": _growing(dead_code, dead=0.2, changes=True),
     "eliminate_dead_code, nothing dead": _growing(dead_code, dead=0),
@@ -544,13 +543,13 @@ def memory(source: Source) -> Iterator[tuple[str, float, float]]:
     count = len(bare.nodes)
     native = fastexport.from_fx(bare)
     yield (
-        "counted by the allocators",
+        "counted",
         traced_bytes(lambda: copy.deepcopy(bare)) / count,
         native.nbytes / count,
     )
     if count >= 50_000:  # below, what the process has in reserve hides it
         yield (
-            "growth of the process",
+            "resident",
             resident_growth(lambda: copy.deepcopy(bare)) / count,
             resident_growth(lambda: copy.copy(native)) / count,
         )

@@ -69,9 +69,10 @@ def build(graph: Any, nodes: int, *, dead: float = 0.1, seed: int = 0) -> Any:
 def plant_dead(graph: Any, share: float, seed: int = 0) -> int:
     """Add calls that nobody uses until they are this share of the nodes; returns how many.
 
-    Each reads the value of a call: of one that gives a tensor, as far as the nodes tell.
+    Each reads the value of a call; where nodes tell what they give (meta["val"]), a tensor.
     """
-    calls = [node for node in graph.nodes if _gives_tensor(node)]
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    calls = [node for node in calls if _gives_tensor(node)] or calls
     count = round(share / (1 - share) * len(graph.nodes))
     rng = random.Random(seed)
     for node in sorted(rng.choices(calls, k=count)):
@@ -91,7 +92,7 @@ def plant_getitems(graph: Any, share: float, seed: int = 0) -> int:
         How many getitems repeat another.
     """
     rng = random.Random(seed)
-    calls = [n for n in graph.nodes if len(n.users) > 1 and "val" in n.meta and _gives_tensor(n)]
+    calls = [n for n in graph.nodes if len(n.users) > 1 and _gives_tensor(n)]
     rng.shuffle(calls)
     wanted, repeated = share * len(graph.nodes), 0
     for node in calls:
@@ -111,10 +112,21 @@ def plant_getitems(graph: Any, share: float, seed: int = 0) -> int:
     return repeated
 
 
+def plant_copies(graph: Any, count: int) -> list[Any]:
+    """Put a clone between each of some calls and all that use it; returns the clones."""
+    calls = [node for node in graph.nodes if node.op == "call_function" and node.users]
+    clones = []
+    for node in calls[:count]:
+        with graph.inserting_after(node):
+            clone = graph.call_function(aten.clone.default, (node,))
+        node.replace_all_uses_with(clone)
+        clone.args = (node,)
+        clones.append(clone)
+    return clones
+
+
 def _gives_tensor(node: Any) -> bool:
-    if node.op != "call_function":
-        return False
-    return "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
+    return node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def builder_of(graph: Any) -> Callable[[Any], Any]:
@@ -143,9 +155,7 @@ def builder_of(graph: Any) -> Callable[[Any], Any]:
             return repr(value)
         return constant(value)
 
-    functions = {
-        node.target: constant(node.target) for node in graph.nodes if node.op == "call_function"
-    }
+    functions = {node.target: constant(node.target) for node in graph.nodes if node.op == "call_function"}
     lines = ["def build(graph):", "    call_function = graph.call_function"]
     for node in graph.nodes:
         args = f"{text(node.args)}, {text(dict(node.kwargs))}" if node.kwargs else text(node.args)

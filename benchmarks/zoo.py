@@ -107,9 +107,7 @@ def resnet(layers: int) -> tuple[nn.Module, Args]:
     from transformers import ResNetConfig, ResNetModel
 
     depths = _shared_out(layers, (3, 4, 6, 3))  # 16 blocks: ResNet-50
-    config = ResNetConfig(
-        embedding_size=8, hidden_sizes=[32] * 4, depths=depths, layer_type="bottleneck"
-    )
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[32] * 4, depths=depths, layer_type="bottleneck")
     return Part(ResNetModel(config), "pooler_output", "pixel_values"), (_image(),)
 
 

@@ -7,6 +7,7 @@ and to the same outputs, bit by bit.
 """
 
 import argparse
+import gc
 import logging
 import sys
 import textwrap
@@ -30,8 +31,7 @@ def arguments() -> argparse.Namespace:
         prog="./run demo",
         description=textwrap.fill(__doc__.split("\n\n")[0]) + "\n\n" + __doc__.split("\n\n")[1],
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Weights are random and widths tiny; nothing is downloaded. The exit status is 1 "
-        "when a check fails.",
+        epilog="Weights are random and widths tiny; nothing is downloaded. The exit status is 1 when a check fails.",
     )
     parser.add_argument(
         "model",
@@ -47,9 +47,7 @@ def arguments() -> argparse.Namespace:
         metavar="N",
         help="blocks of the model (default: as many as make some 3,000 nodes)",
     )
-    parser.add_argument(
-        "--rounds", type=int, metavar="N", default=7, help="runs of which the median is shown (7)"
-    )
+    parser.add_argument("--rounds", type=int, metavar="N", default=7, help="runs of which the median is shown (7)")
     args = parser.parse_args()
     if (args.layers is not None and args.layers < 1) or args.rounds < 1:
         parser.error("--layers and --rounds must be at least 1")
@@ -74,9 +72,7 @@ class Report:
         print(textwrap.fill(text, WIDTH - 2, initial_indent="  ", subsequent_indent="  "))
 
     def head(self) -> None:
-        print(
-            f"\n  {'job':<24}{'door':<18}{'nodes':>16}{'torch':>12}{'fastexport':>13}{'faster':>9}"
-        )
+        print(f"\n  {'job':<24}{'door':<18}{'nodes':>16}{'torch':>12}{'fastexport':>13}{'faster':>9}")
 
     def row(self, job: str, door: str, nodes: str, theirs: float, ours: float) -> None:
         times = f"{theirs * 1e3:>9.2f} ms{ours * 1e3:>10.3f} ms"
@@ -146,6 +142,7 @@ class Demo:
         print(f"fastexport {fastexport.__version__} beside torch {torch.__version__}", end=", ")
         print(f"Python {machine['python']}, {machine['cpu']}")
         model, args = self.export()
+        gc.freeze()  # the collector runs before each job: without all that torch has loaded
         self.compare("The graph as torch.export gives it", model)
         rewritten, repeated, dead = self.rewritten(model)
         self.compare("The same graph as rewriting passes leave it", rewritten)
@@ -212,14 +209,14 @@ class Demo:
             return torch_passes.bare_module(fresh())
 
         for job, theirs, ours in self.jobs:
-            doors = {"native": Job(ours, fresh_native), "in place": Job(ours, fresh)}
+            doors = {"native": Job(ours, fresh_native, True), "in place": Job(ours, fresh, True)}
             if job == "all three":
-                doors["run_passes"] = Job(self.chain, fresh)
-                doors["from_fx ... to_fx"] = Job(self.there_and_back, fresh)
-            times = self.timed(f"{title}: {job}", {"torch": Job(theirs, held)} | doors)
+                doors["run_passes"] = Job(self.chain, fresh, True)
+                doors["from_fx ... to_fx"] = Job(self.there_and_back, fresh, True)
+            times = self.timed(f"{title}: {job}", {"torch": Job(theirs, held, True)} | doors)
             after = self.after(ours, fresh_native())
             for door in doors:
-                slow, fast = (self.measure.Spread.of(times[k]).median for k in ("torch", door))
+                slow, fast = (self.measure.Spread.of(times[k].first).median for k in ("torch", door))
                 report.row(job, door, f"{len(graph.nodes):,} > {after:,}", slow, fast)
                 self.gains[door] = max(self.gains.get(door, 0), slow / fast)
                 job = ""
@@ -230,11 +227,11 @@ class Demo:
                 "ours": Job(lambda graph: self.fastexport.from_fx(graph).to_fx(), lambda: graph),
             },
         )
-        slow, fast = (self.measure.Spread.of(times[k]).median for k in ("torch", "ours"))
+        slow, fast = (self.measure.Spread.of(times[k].first).median for k in ("torch", "ours"))
         count = f"{len(graph.nodes):,}"
         report.row("copy: from_fx, to_fx", "beside deepcopy", count, slow, fast)
 
-    def timed(self, title: str, jobs: dict[str, Any]) -> dict[str, list[float]]:
+    def timed(self, title: str, jobs: dict[str, Any]) -> dict[str, Any]:
         rounds, done = self.args.rounds, 0
         with Bar() as bar:
 
@@ -243,9 +240,7 @@ class Demo:
                 done += 1
                 bar.update(done / ((rounds + 1) * len(jobs)), title)
 
-            return self.measure.interleaved(
-                jobs, budget=0, at_least=rounds, at_most=rounds, tick=tick
-            )
+            return self.measure.interleaved(jobs, budget=0, at_least=rounds, at_most=rounds, tick=tick)
 
     def after(self, job: Callable[[Any], object], graph: Any) -> int:
         job(graph)
@@ -269,14 +264,12 @@ class Demo:
         report, describe = self.report, self.synthetic.describe
         report.check(
             f"{what}: from_fx and to_fx give an equal graph, its meta the same objects",
-            describe(module.graph) == describe(identity.graph)
-            and same_meta(module.graph, identity.graph),
+            describe(module.graph) == describe(identity.graph) and same_meta(module.graph, identity.graph),
         )
         for door, result in doors.items():
             report.check(
                 f"{what}, {door}: text and nodes equal to those after torch's passes",
-                str(result.graph) == str(expected.graph)
-                and describe(result.graph) == describe(expected.graph),
+                str(result.graph) == str(expected.graph) and describe(result.graph) == describe(expected.graph),
             )
         before = model(*args)
         report.check(
@@ -307,9 +300,7 @@ class Demo:
         if report.failed:
             report.verdict(f"{report.failed} of {checks} checks FAILED")
             return 1
-        best = ", ".join(
-            f"{door} up to {gain:.0f}x" for door, gain in self.gains.items() if gain > 1
-        )
+        best = ", ".join(f"{door} up to {gain:.0f}x" for door, gain in self.gains.items() if gain > 1)
         report.verdict(f"All {checks} checks hold. Faster than torch: {best}.")
         return 0
 

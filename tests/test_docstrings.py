@@ -54,9 +54,7 @@ def c_docstrings(module: ModuleType) -> list[Any]:
 
 @pytest.mark.parametrize("name, doc", c_docstrings(_core))
 def test_c_docstring(name: str, doc: str) -> None:
-    example = doctest.DocTestParser().get_doctest(
-        doc, names() | {"operator": operator}, name, None, 0
-    )
+    example = doctest.DocTestParser().get_doctest(doc, names() | {"operator": operator}, name, None, 0)
     result = doctest.DocTestRunner().run(example)
     assert result.failed == 0, "see the captured output"
 
@@ -67,10 +65,6 @@ def test_every_function_and_method_of_c_is_documented() -> None:
         if name.startswith("__") or name.endswith("Iterator"):
             continue
         public = vars(value).items() if isinstance(value, type) else []
-        missing += [
-            f"{name}.{key}"
-            for key, member in public
-            if not key.startswith("__") and not member.__doc__
-        ]
+        missing += [f"{name}.{key}" for key, member in public if not key.startswith("__") and not member.__doc__]
         missing += [] if value.__doc__ else [name]
     assert not missing

@@ -1,12 +1,12 @@
 /* arena.c - memory that lives as long as its graph.
  *
- * Small blocks are cut from chunks and kept in free lists by size class once given back: steps of 16 bytes up to 512,
+ * Small blocks are cut from chunks and kept in free lists by size class once given back: steps of 8 bytes up to 256,
  * then four classes for each doubling up to 64 KiB. A larger block has a chunk of its own, freed when it is given back.
  */
 #include "ir.h"
 
-#define STEP 16u
-#define STEPPED_MAX 512u
+#define STEP 8u
+#define STEPPED_MAX 256u
 #define CLASSED_MAX 65536u
 #define CHUNK_MIN 4096u
 #define CHUNK_MAX (1u << 20)

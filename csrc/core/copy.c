@@ -134,8 +134,6 @@ int fe_graph_copy(fe_graph *g, const fe_graph *from, const uint32_t *objects, ui
     }
     for (id = from->nodes[FE_ROOT].next; id != FE_ROOT; id = from->nodes[id].next)
         copy_user_order(g, from, id, node_map);
-    if (fe_node_is_listed(from, from->insert.anchor))
-        g->insert = (fe_point){node_map[from->insert.anchor], from->insert.after};
     return copy_specs(g, from, node_map, err);
 }
 

@@ -175,7 +175,7 @@ typedef struct {
 
 /* Memory that lives as long as a graph: blocks by size class, freed ones are used again. */
 typedef struct fe_chunk fe_chunk;
-#define FE_ARENA_CLASSES 60
+#define FE_ARENA_CLASSES 64
 
 typedef struct {
     const fe_allocator *allocator;
@@ -450,8 +450,8 @@ void fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placehold
 
 /* ---- copy.c: whole graphs ---- */
 
-/* Fill the empty graph g with the nodes of `from`: same order, names, users order, insert point and signature; erased
- * nodes stay behind and their names are free again. Objects go through the map; node_map, with room for
+/* Fill the empty graph g with the nodes of `from`: same order, names, users order and signature; erased nodes
+ * stay behind and their names are free again. Objects go through the map; node_map, with room for
  * from->node_count, gets the new ids (FE_NONE_ID for erased nodes). On failure g is to be freed. */
 int fe_graph_copy(fe_graph *g, const fe_graph *from, const uint32_t *objects, uint32_t *node_map,
                   fe_error *err) FE_MUST_CHECK;

@@ -109,9 +109,22 @@ const char *fe_reason_text(fe_reason reason);
 /* How a value is written: as an argument in a node's line (%name), or as Python's str or repr would. */
 typedef enum { FE_TEXT_ARG, FE_TEXT_STR, FE_TEXT_REPR } fe_text_form;
 
-/* What the owner shows for an object: STR in arguments and str, REPR inside containers, TYPE as an annotation, CALLABLE
- * as a target, FIELDS for a tuple class in repr: its name and field names, each ended by a newline. */
-typedef enum { FE_SHOW_STR, FE_SHOW_REPR, FE_SHOW_TYPE, FE_SHOW_CALLABLE, FE_SHOW_FIELDS, FE_SHOW_COUNT } fe_show;
+/* What the owner shows for an object: ARG, STR and REPR for the forms above, TYPE as an annotation, CALLABLE as a target,
+ * FIELDS for a tuple class in repr: its name and field names, each ended by a newline. */
+typedef enum {
+    FE_SHOW_ARG,
+    FE_SHOW_STR,
+    FE_SHOW_REPR,
+    FE_SHOW_TYPE,
+    FE_SHOW_CALLABLE,
+    FE_SHOW_FIELDS,
+    FE_SHOW_COUNT
+} fe_show;
+
+static inline fe_show fe_show_of(fe_text_form form)
+{
+    return form == FE_TEXT_ARG ? FE_SHOW_ARG : form == FE_TEXT_STR ? FE_SHOW_STR : FE_SHOW_REPR;
+}
 
 typedef struct {
     const char *data; /* NULL: not rendered */
@@ -137,6 +150,7 @@ void fe_text_graph(const fe_graph *g, const fe_renderer *r, fe_buffer *out);    
 
 typedef struct {
     bool fx_policy;              /* keys compared by their text and across writes, as torch.export does */
+    bool ignore_writes;          /* as if nothing wrote: is there anything to look at, before facts are known? */
     const fe_renderer *renderer; /* for fx_policy */
 } fe_getitem_options;
 

@@ -209,7 +209,7 @@ static int prepare(finder *f)
     fe_graph *g = f->g;
     uint32_t getitems = count_getitems(g), size = 16;
 
-    if (!f->options->fx_policy && any_may_write(g))
+    if (!f->options->fx_policy && !f->options->ignore_writes && any_may_write(g))
         find_last_write(f);
     while (size < 2 * getitems)
         size *= 2;

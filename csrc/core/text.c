@@ -312,7 +312,7 @@ void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_
         add_name(g, r, v.as.node, out);
         break;
     case FE_OBJECT:
-        add_object(r, v.as.object, form == FE_TEXT_REPR ? FE_SHOW_REPR : FE_SHOW_STR, out);
+        add_object(r, v.as.object, fe_show_of(form), out);
         break;
     default:
         add_seq(g, r, v, form, out);

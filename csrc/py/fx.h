@@ -84,7 +84,8 @@ typedef struct {
     uint32_t nodes;        /* in the snapshot */
     uint32_t flags;        /* fe_target_flag */
     uint8_t code;          /* fe_op */
-    bool known;            /* what it calls in the list is looked up */
+    bool known;            /* listed is looked up */
+    bool asked;            /* flags are set */
 } fx_call;
 
 typedef struct {
@@ -102,22 +103,40 @@ void fx_calls_clear(fx_calls *c);
 typedef struct {
     module_state *st;
     PyObject *graph, *root; /* strong */
-    PyObject **nodes;       /* strong: the nodes in order, then others that were added */
+    PyObject **nodes;       /* in order; then others that were added */
     uint32_t count, total, capacity;
-    size_t links; /* of the list, those of erased nodes too */
     uint32_t *call, call_capacity; /* by node, an index into calls */
     fx_calls calls;
     uint32_t *slots, mask; /* hash table of the nodes' indexes by address */
+    size_t links;          /* of the list, those of erased nodes too */
+    Py_ssize_t length;     /* _len */
+    bool held;             /* nodes are strong references; else they are good until Python code can run */
     bool regular;          /* the list reads the same both ways, without erased nodes, and _len is right */
 } fx_snapshot;
 
-/* Take a snapshot; runs no Python code between the first node and the last. Clear it also after a failure. */
+/* Take a snapshot whose nodes are held; runs no Python code between the first node and the last. Clear a snapshot also
+ * after a failure. */
 int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph);
 /* A snapshot of given objects instead of a list, in their order; each must be a torch.fx.Node. */
 int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *const *nodes, Py_ssize_t count);
+/* For one who walks along the list himself: an empty snapshot, to which he adds nodes that are not held. */
+int fx_snapshot_begin(fx_snapshot *s, module_state *st, PyObject *graph);
+int fx_snapshot_restart(fx_snapshot *s); /* empty it, but keep the calls */
+int fx_snapshot_push(fx_snapshot *s, PyObject *node);
+void fx_snapshot_hold(fx_snapshot *s); /* make the nodes strong references */
 bool fx_snapshot_is_current(const fx_snapshot *s);
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out); /* a node that is not in the list */
 void fx_snapshot_clear(fx_snapshot *s);                             /* may run Python code */
+
+/* A walk along a graph's list of nodes, as torch's own iterator goes: erased ones are passed over. */
+typedef struct {
+    fx_snapshot *s;
+    PyObject *before, *turtle;
+    size_t jump;
+    bool failed;
+} fx_walk;
+
+PyObject *fx_walk_next(fx_walk *w); /* borrowed; NULL at the end, or with an exception and failed set */
 
 static inline uint32_t fx_hash(const void *p)
 {
@@ -146,14 +165,17 @@ typedef struct {
 } fx_wants;
 
 /* Node i of the snapshot has the id i + 1 in the core, also those that are not in the list but used by one that is; call
- * i is target i. */
+ * i is target i. Nodes are not held. */
 typedef struct {
     fx_snapshot s;
-    PyObject *owner;  /* strong: the owning module, or None */
-    GraphObject *g;   /* strong: a graph of ours that holds what is read */
-    fe_graph *core;   /* of g */
-    uint8_t *flags;   /* by node: fe_node_flag */
+    PyObject *owner; /* strong: the owning module, or None */
+    GraphObject *g;  /* strong: a graph of ours that holds what is read */
+    fe_graph *core;  /* of g */
+    uint32_t *users, user_capacity; /* by node: how many users it says it has */
     uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
+    int look;     /* there is an owning module to look targets up in */
+    bool plain;   /* all nodes are */
+    bool forward; /* some operand stands after its user */
 } fx_view;
 
 static inline uint32_t fx_view_id(uint32_t index)
@@ -167,7 +189,7 @@ void fx_view_clear(fx_view *v);
 /* Whether every node has as many users as the arguments of the nodes tell. */
 bool fx_view_is_settled(const fx_view *v);
 /* A fault as (fault name, node name, operand name or None, message). */
-PyObject *fx_view_fault(const fx_view *v, const fe_record *fault);
+PyObject *fx_view_fault(fx_view *v, const fe_record *fault);
 
 /* ---- fx_edit.c ------------------------------------------------------------------------------------------------------------ */
 

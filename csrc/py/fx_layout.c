@@ -80,9 +80,9 @@ static int find_layout(PyTypeObject *type, fx_layout *l)
 }
 
 const char fx_configure_doc[] =
-    "fx_configure(node_type, illegal_names, symbols, /)\n--\n\n"
+    "fx_configure(node_type, illegal_names, symbols, overload_type, /)\n--\n\n"
     "Find out where torch.fx.Node keeps its fields. illegal_names is the dict of that name of torch.fx.graph, symbols the\n"
-    "tuple of torch's SymInt, SymFloat and SymBool. Returns whether the layout is one that the functions fx_* can work on;\n"
+    "tuple of torch's SymInt, SymFloat and SymBool, overload_type the class of operators with a schema. Returns whether the layout is one that the functions fx_* can work on;\n"
     "with node_type None, or when it is not, they raise from then on.";
 
 PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -91,7 +91,7 @@ PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     fx_layout found = {0};
     int known;
 
-    if (fx_arguments("fx_configure", nargs, 3) < 0)
+    if (fx_arguments("fx_configure", nargs, 4) < 0)
         return NULL;
     known = args[0] != Py_None;
     if (known && (!PyType_Check(args[0]) || !PyDict_Check(args[1]) || !PyTuple_Check(args[2])))
@@ -102,8 +102,9 @@ PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
         found.node_type = (PyTypeObject *)Py_NewRef(args[0]);
         found.illegal_names = args[1];
         found.symbols = args[2];
+        found.overload_type = args[3];
         PyObject *str_len = PyUnicode_InternFromString("_len");
-        found.held = str_len ? PyTuple_Pack(3, args[1], args[2], str_len) : NULL;
+        found.held = str_len ? PyTuple_Pack(4, args[1], args[2], args[3], str_len) : NULL;
         Py_XDECREF(str_len);
         found.str_len = str_len;
         if (!found.held) {

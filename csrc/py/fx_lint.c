@@ -203,7 +203,7 @@ static int check_uses(linter *t)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
 
-static PyObject *fault_list(const linter *t)
+static PyObject *fault_list(linter *t)
 {
     PyObject *list = PyList_New(0);
 

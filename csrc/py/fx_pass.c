@@ -16,60 +16,76 @@ static int parse_flags(PyObject *const *args, int count, int *out)
     return 0;
 }
 
-/* The torch node of an id. */
-static PyObject *node_at(const fx_view *v, uint32_t id)
+/* Of a report: the nodes and those put in their places, held, for as long as the outcome is applied. */
+typedef struct {
+    PyObject **nodes, **others; /* strong */
+    uint32_t count;
+} held_nodes;
+
+static void held_clear(held_nodes *h)
 {
-    return v->s.nodes[id - 1];
+    for (uint32_t i = 0; i < h->count; i++) {
+        Py_DECREF(h->nodes[i]);
+        Py_XDECREF(h->others[i]);
+    }
+    PyMem_RawFree(h->nodes);
+    *h = (held_nodes){0};
 }
 
-static PyObject *name_at(const fx_view *v, uint32_t id)
+/* No Python code has run since the view was opened. */
+static int held_take(held_nodes *h, const fx_view *v, const fe_report *r)
 {
-    PyObject *name = fx_get(node_at(v, id), v->s.st->fx.name);
+    h->nodes = PyMem_RawMalloc((2 * (size_t)r->len + 1) * sizeof *h->nodes);
+    if (!h->nodes) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    h->others = h->nodes + r->len;
+    for (h->count = 0; h->count < r->len; h->count++) {
+        const fe_record *record = &r->items[h->count];
+        h->nodes[h->count] = Py_NewRef(v->s.nodes[record->node - 1]);
+        h->others[h->count] = record->other == FE_NONE_ID ? NULL : Py_NewRef(v->s.nodes[record->other - 1]);
+    }
+    return 0;
+}
+
+static PyObject *name_of(const module_state *st, PyObject *node)
+{
+    PyObject *name = fx_get(node, st->fx.name);
 
     return name ? name : Py_None;
 }
 
-/* Whether the pass may do without torch's methods. */
-static int is_simple(const fx_view *v, const char *hooks)
-{
-    int any = fx_has_hooks(v->s.graph, hooks);
-
-    if (any)
-        return any < 0 ? -1 : 0;
-    for (uint32_t i = 0; i < v->s.count; i++) {
-        if (!fx_is_plain(&v->s.st->fx, v->s.nodes[i]))
-            return 0;
-    }
-    return v->s.regular;
-}
-
 /* ---- dead code ------------------------------------------------------------------------------------------------------- */
 
-static PyObject *names_of(const fx_view *v, const fe_report *r)
+static PyObject *names_of(const module_state *st, const held_nodes *h)
 {
-    PyObject *list = PyList_New((Py_ssize_t)r->len);
+    PyObject *list = PyList_New((Py_ssize_t)h->count);
 
-    for (uint32_t i = 0; list && i < r->len; i++)
-        PyList_SET_ITEM(list, i, Py_NewRef(name_at(v, r->items[i].node)));
+    for (uint32_t i = 0; list && i < h->count; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(name_of(st, h->nodes[i])));
     return list;
 }
 
 static int add_reason(const fx_view *v, PyObject *dict, uint32_t id, fe_reason reason)
 {
     PyObject *text = PyUnicode_FromString(fe_reason_text(reason));
-    int result = text ? PyDict_SetItem(dict, name_at(v, id), text) : -1;
+    int result = text ? PyDict_SetItem(dict, name_of(v->s.st, v->s.nodes[id - 1]), text) : -1;
 
     Py_XDECREF(text);
     return result;
 }
 
 /* What is left was kept for its effect or its users, what is in the report was removed. */
-static PyObject *reasons_of(const fx_view *v, const fe_dce_options *o, const fe_report *removed)
+static PyObject *reasons_of(fx_view *v, const fe_dce_options *o, const fe_report *removed)
 {
     const fe_graph *c = v->core;
-    PyObject *dict = PyDict_New();
-    int result = dict ? 0 : -1;
+    PyObject *dict;
+    int result;
 
+    fx_snapshot_hold(&v->s);
+    dict = PyDict_New();
+    result = dict ? 0 : -1;
     for (uint32_t id = c->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = c->nodes[id].next) {
         fe_reason effect = fe_node_effect(c, id, o);
         result = add_reason(v, dict, id, effect == FE_REASON_UNUSED ? FE_REASON_USED : effect);
@@ -81,35 +97,20 @@ static PyObject *reasons_of(const fx_view *v, const fe_dce_options *o, const fe_
     return dict;
 }
 
-/* Erase the reported nodes from the torch graph. */
-static int apply_removal(const fx_view *v, const fe_report *removed)
-{
-    PyObject **nodes = PyMem_RawMalloc((removed->len + 1) * sizeof *nodes);
-
-    if (!nodes) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < removed->len; i++)
-        nodes[i] = node_at(v, removed->items[i].node);
-    int result = removed->len ? fx_erase_nodes(v->s.st, v->s.graph, nodes, removed->len) : 0;
-    PyMem_RawFree(nodes);
-    return result;
-}
-
 /* What the pass found out, as it is returned; made before anything is applied, so that nothing can fail after. */
-static PyObject *outcome(const fx_view *v, const fe_dce_options *o, const fe_report *removed, bool explain)
+static PyObject *outcome(fx_view *v, const fe_dce_options *o, const fe_report *removed, bool explain, held_nodes *held)
 {
-    PyObject *names = names_of(v, removed), *reasons = NULL, *result = NULL;
+    PyObject *names = NULL, *reasons = NULL, *result = NULL;
 
-    if (names && (reasons = explain ? reasons_of(v, o, removed) : Py_NewRef(Py_None)))
+    if (held_take(held, v, removed) == 0 &&
+        (reasons = explain ? reasons_of(v, o, removed) : Py_NewRef(Py_None)) && (names = names_of(v->s.st, held)))
         result = PyTuple_Pack(3, names, reasons, Py_None);
     Py_XDECREF(names);
     Py_XDECREF(reasons);
     return result;
 }
 
-static PyObject *first_fault(const fx_view *v, const fe_report *faults)
+static PyObject *first_fault(fx_view *v, const fe_report *faults)
 {
     PyObject *fault = fx_view_fault(v, &faults->items[0]), *none = fault ? PyList_New(0) : NULL, *result = NULL;
 
@@ -124,31 +125,30 @@ static PyObject *first_fault(const fx_view *v, const fe_report *faults)
 static bool has_ownerless_module(const fx_view *v)
 {
     for (uint32_t i = 0; v->owner == Py_None && i < v->s.calls.count; i++) {
-        if (v->s.calls.items[i].code == FE_OP_CALL_MODULE)
+        if (v->s.calls.items[i].nodes && v->s.calls.items[i].code == FE_OP_CALL_MODULE)
             return true;
     }
     return false;
 }
 
-static PyObject *eliminate(const fx_view *v, const fe_dce_options *o, bool explain, fe_report *report)
+static PyObject *eliminate(fx_view *v, const fe_dce_options *o, bool explain, bool hooks, fe_report *report)
 {
     const fe_lint_options lint = {.fx_only = true};
-    int simple = is_simple(v, "_erase_node_hooks");
+    held_nodes held = {0};
     fe_error err;
 
-    if (simple < 0)
-        return NULL;
     if (fe_lint(v->core, &lint, report, &err) < 0)
         return raise_core(v->s.st, &err);
     if (report->len)
         return first_fault(v, report);
-    if (!simple || !fx_view_is_settled(v) || (o->fx_policy && has_ownerless_module(v)))
+    if (hooks || !v->plain || !v->s.regular || !fx_view_is_settled(v) || (o->fx_policy && has_ownerless_module(v)))
         return Py_NewRef(Py_None);
     if (fe_eliminate_dead_code(v->core, o, report, &err) < 0)
         return raise_core(v->s.st, &err);
-    PyObject *result = outcome(v, o, report, explain);
-    if (result && apply_removal(v, report) < 0)
+    PyObject *result = outcome(v, o, report, explain, &held);
+    if (result && held.count && fx_erase_nodes(v->s.st, v->s.graph, held.nodes, held.count) < 0)
         Py_CLEAR(result);
+    held_clear(&held);
     return result;
 }
 
@@ -163,15 +163,17 @@ PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t 
     PyObject *result = NULL;
     fe_report report;
     fx_view v;
-    int flag[3];
+    int flag[3], hooks;
 
-    if (fx_arguments("fx_eliminate_dead_code", nargs, 4) < 0 || parse_flags(args + 1, 3, flag) < 0)
+    if (fx_arguments("fx_eliminate_dead_code", nargs, 4) < 0 || parse_flags(args + 1, 3, flag) < 0 ||
+        (hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0)
         return NULL;
     fe_dce_options options = {.fx_policy = flag[0], .keep_random = flag[1]};
-    const fx_wants wants = {.lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
+    const fx_wants wants = {
+        .lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
     fe_report_init(&report, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
-        result = eliminate(&v, &options, flag[2], &report);
+        result = eliminate(&v, &options, flag[2], hooks, &report);
     fe_report_clear(&report);
     fx_view_clear(&v);
     return result;
@@ -205,6 +207,8 @@ static bool has_node(const fx_layout *l, PyObject *o)
     PyObject *key, *value;
     Py_ssize_t at = 0;
 
+    if (!o)
+        return false;
     if (PyTuple_Check(o) || PyList_Check(o)) {
         for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
             if (has_node(l, PySequence_Fast_GET_ITEM(o, i)))
@@ -229,6 +233,7 @@ static int read_index(fx_view *v, PyObject *o, bool fx_policy, fe_value *out)
         return value_from_python_with(v->g, o, resolve, v, true, out) < 0 ? -1 : 1;
     if (has_node(&v->s.st->fx, o))
         return 0;
+    fx_snapshot_hold(&v->s); /* for the text is made by Python code */
     PyObject *text = PyObject_Format(o, NULL);
     int result = text ? value_from_python_with(v->g, text, resolve, v, true, out) : -1;
     Py_XDECREF(text);
@@ -264,20 +269,17 @@ static int read_getitem(fx_view *v, uint32_t index, bool fx_policy, fe_seq **out
     return 1;
 }
 
-/* The key of a getitem begins with the name of its source. */
+/* The key of a getitem begins with the name of its source: 1, 0 when that is no plain string, or -1. */
 static int name_source(fx_view *v, uint32_t id)
 {
-    PyObject *name = name_at(v, id);
-    fe_string *text = v->core->details[id].name;
+    PyObject *name = name_of(v->s.st, v->s.nodes[id - 1]);
 
-    if (text)
+    if (v->core->details[id].name)
         return 1;
     if (!PyUnicode_CheckExact(name))
         return 0;
-    if (!(text = string_from_python(v->g, name)))
-        return -1;
-    v->core->details[id].name = text;
-    return 1;
+    v->core->details[id].name = string_from_python(v->g, name);
+    return v->core->details[id].name ? 1 : -1;
 }
 
 /* Give the view's getitems their arguments: 1, 0 when that can't be done in bulk, or -1. */
@@ -297,12 +299,12 @@ static int read_getitems(fx_view *v, bool fx_policy)
     return 1;
 }
 
-static PyObject *pair_list(const fx_view *v, const fe_report *r)
+static PyObject *pair_list(const held_nodes *h)
 {
-    PyObject *list = PyList_New((Py_ssize_t)r->len);
+    PyObject *list = PyList_New((Py_ssize_t)h->count);
 
-    for (uint32_t i = 0; list && i < r->len; i++) {
-        PyObject *pair = PyTuple_Pack(2, node_at(v, r->items[i].node), node_at(v, r->items[i].other));
+    for (uint32_t i = 0; list && i < h->count; i++) {
+        PyObject *pair = PyTuple_Pack(2, h->nodes[i], h->others[i]);
         if (!pair)
             Py_CLEAR(list);
         else
@@ -311,40 +313,42 @@ static PyObject *pair_list(const fx_view *v, const fe_report *r)
     return list;
 }
 
-static int apply_pairs(const fx_view *v, const fe_report *r)
+static int apply_pairs(module_state *st, PyObject *graph, const held_nodes *h)
 {
-    for (uint32_t i = 0; i < r->len; i++) {
-        if (fx_replace_uses(v->s.st, node_at(v, r->items[i].node), node_at(v, r->items[i].other)) < 0)
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (fx_replace_uses(st, h->nodes[i], h->others[i]) < 0)
             return -1;
     }
-    return apply_removal(v, r);
+    return h->count ? fx_erase_nodes(st, graph, h->nodes, h->count) : 0;
 }
 
-static PyObject *eliminate_getitems(fx_view *v, bool fx_policy, bool apply, fe_report *repeated)
+static PyObject *eliminate_getitems(fx_view *v, bool fx_policy, bool apply, bool hooks, fe_report *repeated)
 {
     const fe_renderer renderer = {0};
     const fe_getitem_options options = {.fx_policy = fx_policy, .renderer = &renderer};
-    int simple = apply ? is_simple(v, "_replace_hooks") : 1, erases = apply && simple > 0 ? is_simple(v, "_erase_node_hooks") : 1;
+    held_nodes held = {0};
+    PyObject *pairs = NULL;
     fe_error err;
 
-    if (simple > 0 && erases > 0)
-        simple = read_getitems(v, fx_policy);
-    if (simple < 0 || erases < 0)
-        return NULL;
-    if (!simple || !erases)
+    if (apply && (hooks || !v->plain || !v->s.regular))
         return Py_NewRef(Py_None);
+    int readable = read_getitems(v, fx_policy);
+    if (readable < 1)
+        return readable < 0 ? NULL : Py_NewRef(Py_None);
     if (fe_find_repeated_getitems(v->core, &options, repeated, &err) < 0)
         return raise_core(v->s.st, &err);
-    PyObject *pairs = pair_list(v, repeated);
-    if (pairs && apply && apply_pairs(v, repeated) < 0)
+    if (held_take(&held, v, repeated) == 0)
+        pairs = pair_list(&held);
+    if (pairs && apply && apply_pairs(v->s.st, v->s.graph, &held) < 0)
         Py_CLEAR(pairs);
+    held_clear(&held);
     return pairs;
 }
 
 static bool has_getitems(const fx_snapshot *s)
 {
     for (uint32_t i = 0; i < s->calls.count; i++) {
-        if (s->calls.items[i].code == FE_OP_CALL_FUNCTION && s->calls.items[i].target == s->st->getitem)
+        if (s->calls.items[i].nodes && s->calls.items[i].flags & FE_TARGET_GETITEM)
             return true;
     }
     return false;
@@ -361,14 +365,18 @@ PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t n
     PyObject *result = NULL;
     fe_report repeated;
     fx_view v;
-    int flag[2];
+    int flag[2], replace_hooks, erase_hooks;
 
-    if (fx_arguments("fx_eliminate_getitems", nargs, 3) < 0 || parse_flags(args + 1, 2, flag) < 0)
+    if (fx_arguments("fx_eliminate_getitems", nargs, 3) < 0 || parse_flags(args + 1, 2, flag) < 0 ||
+        (replace_hooks = fx_has_hooks(args[0], "_replace_hooks")) < 0 ||
+        (erase_hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0)
         return NULL;
     const fx_wants wants = {.facts = !flag[0], .operands_if_writes = !flag[0]};
     fe_report_init(&repeated, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
-        result = has_getitems(&v.s) ? eliminate_getitems(&v, flag[0], flag[1], &repeated) : PyList_New(0);
+        result = has_getitems(&v.s)
+                     ? eliminate_getitems(&v, flag[0], flag[1], replace_hooks || erase_hooks, &repeated)
+                     : PyList_New(0);
     fe_report_clear(&repeated);
     fx_view_clear(&v);
     return result;

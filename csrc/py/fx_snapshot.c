@@ -1,8 +1,8 @@
 /* fx_snapshot.c - the nodes of a live torch.fx graph at one moment, and what they call.
  *
- * A walk along the list reads slots only, so nothing can change it while it goes on; each node found is then held by a
- * reference. Python code that runs later may change the graph, but not make the snapshot's pointers dangle, and
- * fx_snapshot_is_current tells whether the list is still the same.
+ * A walk along the list reads slots only, so nothing can change it while it goes on. When the nodes are held afterwards,
+ * Python code may change the graph but not make the snapshot's pointers dangle, and fx_snapshot_is_current tells whether
+ * the list is still the same.
  */
 #include "fx.h"
 
@@ -117,53 +117,6 @@ void fx_calls_clear(fx_calls *c)
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------------- */
 
-static int push(fx_snapshot *s, PyObject *node)
-{
-    const fx_layout *l = &s->st->fx;
-
-    if (grow(&s->nodes, &s->capacity, (size_t)s->count + 1, sizeof *s->nodes) < 0 ||
-        grow(&s->call, &s->call_capacity, (size_t)s->count + 1, sizeof *s->call) < 0 ||
-        fx_calls_get(s->st, &s->calls, fx_get(node, l->op), fx_get(node, l->target), &s->call[s->count]) < 0)
-        return -1;
-    s->calls.items[s->call[s->count]].nodes++;
-    s->nodes[s->count++] = Py_NewRef(node);
-    return 0;
-}
-
-static int damaged(const char *how)
-{
-    PyErr_Format(PyExc_ValueError, "the list of nodes of the torch.fx graph is damaged: %s", how);
-    return -1;
-}
-
-/* Along _next, as torch's own iterator goes: erased nodes are passed over. A turtle that jumps to the walker after 1, 2, 4,
- * 8 ... steps is met again when the list runs in a circle that misses the root (Brent). */
-static int walk(fx_snapshot *s)
-{
-    const fx_layout *l = &s->st->fx;
-    PyObject *before = s->root, *turtle = s->root;
-    size_t jump = 1;
-
-    for (PyObject *node = fx_get(s->root, l->next); node != s->root; node = fx_get(node, l->next)) {
-        if (!node || !fx_is_node(l, node))
-            return damaged("a link leads to something that is no torch.fx.Node");
-        if (node == turtle)
-            return damaged("it runs in a circle");
-        if (++s->links == jump) {
-            turtle = node;
-            jump *= 2;
-        }
-        s->regular &= fx_get(node, l->prev) == before;
-        before = node;
-        if (fx_is_erased(l, node))
-            s->regular = false;
-        else if (push(s, node) < 0)
-            return -1;
-    }
-    s->regular &= fx_get(s->root, l->prev) == before;
-    return 0;
-}
-
 static void enter(fx_snapshot *s, uint32_t index)
 {
     uint32_t i = fx_hash(s->nodes[index]) & s->mask;
@@ -173,12 +126,12 @@ static void enter(fx_snapshot *s, uint32_t index)
     s->slots[i] = index;
 }
 
-/* Make a table for all nodes with room for as many more. */
-static int index_nodes(fx_snapshot *s)
+/* A hash table with room for some nodes, and those there are entered. */
+static int index_nodes(fx_snapshot *s, size_t room)
 {
     size_t size = 64;
 
-    while (size < 2 * (size_t)s->total + 2)
+    while (size < 2 * room)
         size *= 2;
     uint32_t *slots = new_slots(size);
     if (!slots)
@@ -186,53 +139,142 @@ static int index_nodes(fx_snapshot *s)
     PyMem_RawFree(s->slots);
     s->slots = slots;
     s->mask = (uint32_t)size - 1;
-    for (uint32_t i = 0; i < s->total; i++)
+    for (uint32_t i = 0; i < (s->total ? s->total : s->count); i++)
         enter(s, i);
     return 0;
 }
 
-static int check_length(fx_snapshot *s)
+int fx_snapshot_push(fx_snapshot *s, PyObject *node)
 {
-    PyObject *len = PyObject_GetAttrString(s->graph, "_len");
+    const fx_layout *l = &s->st->fx;
+    uint32_t index = s->count;
 
-    if (!len)
+    if (grow(&s->nodes, &s->capacity, (size_t)index + 1, sizeof *s->nodes) < 0 ||
+        grow(&s->call, &s->call_capacity, (size_t)index + 1, sizeof *s->call) < 0 ||
+        (index > s->mask / 2 && index_nodes(s, (size_t)index + 1) < 0) ||
+        fx_calls_get(s->st, &s->calls, fx_get(node, l->op), fx_get(node, l->target), &s->call[index]) < 0)
         return -1;
-    Py_ssize_t count = PyLong_AsSsize_t(len);
-    Py_DECREF(len);
-    if (count == -1 && PyErr_Occurred())
-        return -1;
-    s->regular &= count == (Py_ssize_t)s->count;
+    s->calls.items[s->call[index]].nodes++;
+    s->nodes[s->count++] = node;
+    enter(s, index);
     return 0;
 }
 
-int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph)
+static PyObject *damaged(fx_walk *w, const char *how)
+{
+    PyErr_Format(PyExc_ValueError, "the list of nodes of the torch.fx graph is damaged: %s", how);
+    w->failed = true;
+    return NULL;
+}
+
+/* A turtle that jumps to the walker after 1, 2, 4, 8 ... steps is met again when the list runs in a circle that misses the
+ * root (Brent). */
+PyObject *fx_walk_next(fx_walk *w)
+{
+    const fx_layout *l = &w->s->st->fx;
+    PyObject *root = w->s->root, *node;
+
+    if (!w->before) {
+        w->before = w->turtle = root;
+        w->jump = 1;
+    }
+    for (;;) {
+        node = fx_get(w->before, l->next);
+        if (!node || !fx_is_node(l, node))
+            return damaged(w, "a link leads to something that is no torch.fx.Node");
+        w->s->regular &= fx_get(node, l->prev) == w->before;
+        if (node == root) {
+            w->s->regular &= w->s->length == (Py_ssize_t)w->s->count;
+            return NULL;
+        }
+        if (node == w->turtle)
+            return damaged(w, "it runs in a circle");
+        if (++w->s->links == w->jump) {
+            w->turtle = node;
+            w->jump *= 2;
+        }
+        w->before = node;
+        if (!fx_is_erased(l, node))
+            return node;
+        w->s->regular = false;
+    }
+}
+
+/* As _len tells; the walk will show whether it is right. */
+static int make_room(fx_snapshot *s)
+{
+    PyObject *len = PyObject_GetAttr(s->graph, s->st->fx.str_len);
+
+    s->length = len ? PyLong_AsSsize_t(len) : -1;
+    Py_XDECREF(len);
+    if (s->length == -1 && PyErr_Occurred())
+        return -1;
+    size_t room = s->length > 0 && s->length < (1 << 28) ? (size_t)s->length : 0;
+    if (grow(&s->nodes, &s->capacity, room, sizeof *s->nodes) < 0 ||
+        grow(&s->call, &s->call_capacity, room, sizeof *s->call) < 0)
+        return -1;
+    return index_nodes(s, room + 1);
+}
+
+int fx_snapshot_restart(fx_snapshot *s)
+{
+    for (uint32_t i = 0; i < s->calls.count; i++)
+        s->calls.items[i].nodes = 0;
+    s->count = s->total = 0;
+    s->links = 0;
+    s->regular = true;
+    return make_room(s);
+}
+
+int fx_snapshot_begin(fx_snapshot *s, module_state *st, PyObject *graph)
 {
     *s = (fx_snapshot){.st = st, .regular = true};
     if (fx_check_graph(st, graph, &s->root) < 0)
         return -1;
     s->graph = Py_NewRef(graph);
-    if (walk(s) < 0)
+    return 0;
+}
+
+void fx_snapshot_hold(fx_snapshot *s)
+{
+    uint32_t count = s->total ? s->total : s->count;
+
+    for (uint32_t i = 0; !s->held && i < count; i++)
+        Py_INCREF(s->nodes[i]);
+    s->held = true;
+}
+
+int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph)
+{
+    fx_walk w = {.s = s};
+    PyObject *node;
+
+    if (fx_snapshot_begin(s, st, graph) < 0 || make_room(s) < 0)
         return -1;
+    while ((node = fx_walk_next(&w))) {
+        if (fx_snapshot_push(s, node) < 0)
+            return -1;
+    }
+    fx_snapshot_hold(s);
     s->total = s->count;
-    return index_nodes(s) < 0 ? -1 : check_length(s);
+    return w.failed ? -1 : 0;
 }
 
 int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *const *nodes, Py_ssize_t count)
 {
-    *s = (fx_snapshot){.st = st};
-    if (fx_check_graph(st, graph, &s->root) < 0)
+    if (fx_snapshot_begin(s, st, graph) < 0 || index_nodes(s, (size_t)count) < 0)
         return -1;
-    s->graph = Py_NewRef(graph);
     for (Py_ssize_t i = 0; i < count; i++) {
         if (!fx_is_node(&st->fx, nodes[i])) {
             PyErr_Format(PyExc_TypeError, "a torch.fx.Node was expected, not %.200s", Py_TYPE(nodes[i])->tp_name);
             return -1;
         }
-        if (push(s, nodes[i]) < 0)
+        if (fx_snapshot_push(s, nodes[i]) < 0)
             return -1;
     }
     s->total = s->count;
-    return index_nodes(s);
+    fx_snapshot_hold(s);
+    return 0;
 }
 
 bool fx_snapshot_is_current(const fx_snapshot *s)
@@ -260,9 +302,9 @@ int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out)
     if (grow(&s->nodes, &s->capacity, (size_t)s->total + 1, sizeof *s->nodes) < 0)
         return -1;
     *out = s->total;
-    s->nodes[s->total++] = Py_NewRef(node);
+    s->nodes[s->total++] = s->held ? Py_NewRef(node) : node;
     if (s->total > s->mask / 2 + 1)
-        return index_nodes(s);
+        return index_nodes(s, s->total);
     enter(s, *out);
     return 0;
 }
@@ -270,9 +312,10 @@ int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out)
 void fx_snapshot_clear(fx_snapshot *s)
 {
     fx_snapshot old = *s;
+    uint32_t count = old.total ? old.total : old.count;
 
     *s = (fx_snapshot){0};
-    for (uint32_t i = 0; i < (old.total > old.count ? old.total : old.count); i++)
+    for (uint32_t i = 0; old.held && i < count; i++)
         Py_DECREF(old.nodes[i]);
     PyMem_RawFree(old.nodes);
     PyMem_RawFree(old.call);

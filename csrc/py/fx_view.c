@@ -1,17 +1,52 @@
 /* fx_view.c - what a pass needs to see of a live torch.fx graph, in the core's form.
  *
- * First everything is asked that may run Python code: facts about targets, names, torch's find_nodes table. Then the
- * structure is read in one go from slots. When the list of nodes is no longer what it was when the asking began, all of
- * it is done again, a few times at most.
+ * First everything is asked that may run Python code: facts about what nodes call, which torch's find_nodes table lists.
+ * Then the graph is read in one walk from slots, in which no Python code can run, so that its nodes need not be held. Only
+ * when the walk has met a call that the table did not list is that asked about, and the walk done again.
+ *
+ * The walk is bound by memory. Nodes, and what they point to, are fetched ahead of it: the namespace of the graph lists
+ * them in the order they were made in, which is nearly that of the list, and so tells early where the next nodes lie.
  */
 #include "fx.h"
 
 #define TRIES 3
+#define LEAD 16u /* how many nodes ahead of the walk are fetched */
+#define LAG 8u   /* how many nodes behind it their operands are read */
 
 /* What the facts of a target tell that is not found out here. */
 #define EFFECTS                                                                                                        \
     (FE_TARGET_MUTATES | FE_TARGET_RANDOM | FE_TARGET_EFFECT | FE_TARGET_NO_RESULT | FE_TARGET_UNKNOWN |               \
      FE_TARGET_FX_IMPURE | FE_TARGET_FX_RANDOM | FE_TARGET_PER_NODE)
+
+/* A dict of nodes in find_nodes' table, read along with the list. */
+typedef struct {
+    PyObject *dict; /* strong */
+    Py_ssize_t at;
+    PyObject *next; /* borrowed: the first node not met yet */
+} listing;
+
+/* Nodes in the order in which they were made: a ring of the last ones that were fetched. */
+typedef struct {
+    PyObject *dict; /* borrowed from the graph's namespace; NULL: none */
+    Py_ssize_t at;
+    PyObject *ring[4 * LEAD];
+    uint32_t head, tail; /* fetched, met */
+    uint32_t missed;
+} fetcher;
+
+typedef struct {
+    fx_view *v;
+    const fx_wants *wants;
+    const fx_layout *l;
+    listing *listings; /* by call when that is a function, else by opcode, behind those */
+    uint32_t listing_count;
+    PyObject *op_listed[FE_OP_COUNT]; /* strong */
+    fetcher fetch;
+    bool operands;  /* are read */
+    bool out;       /* some node writes to its keyword "out" */
+    bool odd_names; /* some are no exact strings */
+    uint32_t *hashes, hash_capacity, *names, name_mask; /* hash table of names: indexes of nodes */
+} reader;
 
 static int core_error(const fx_view *v, const fe_error *err)
 {
@@ -19,7 +54,13 @@ static int core_error(const fx_view *v, const fe_error *err)
     return -1;
 }
 
-/* ---- asking: targets ------------------------------------------------------------------------------------------------- */
+static int no_memory(void)
+{
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------------------------------- */
 
 static int ask(PyObject *function, PyObject *const *args, size_t count, uint32_t *out)
 {
@@ -47,99 +88,174 @@ static int ask_registered(const fx_view *v, fx_call *call)
     return found < 0 ? -1 : 0;
 }
 
-static int ask_facts(const fx_view *v, fx_call *call, bool fx_policy)
+static bool needs_facts(const fx_wants *wants, const fx_call *call)
 {
-    PyObject *const args[] = {call->op, call->target, v->owner};
-
-    if (call->code != FE_OP_CALL_FUNCTION && call->code != FE_OP_CALL_MODULE &&
-        (call->code != FE_OP_CALL_METHOD || fx_policy))
-        return 0;
-    if (ask(v->s.st->facts, args, 3, &call->flags) < 0)
-        return -1;
-    call->flags &= EFFECTS;
-    return call->code == FE_OP_CALL_FUNCTION ? ask_registered(v, call) : 0;
+    return wants->facts && call->target &&
+           (call->code == FE_OP_CALL_FUNCTION || call->code == FE_OP_CALL_MODULE ||
+            (call->code == FE_OP_CALL_METHOD && !wants->fx_policy));
 }
 
-/* What torch.fx's lint wants of a target: of the right type, and there in the owning module. */
-static int ask_target(const fx_view *v, fx_call *call, bool look)
+/* Whether lint looks the target up in the owning module. */
+static bool needs_look(const reader *r, const fx_call *call)
 {
-    PyObject *const args[] = {v->owner, call->target, call->code == FE_OP_CALL_MODULE ? Py_True : Py_False};
+    return r->wants->lint && r->v->look && call->target && PyUnicode_Check(call->target) &&
+           (call->code == FE_OP_GET_ATTR || call->code == FE_OP_CALL_MODULE);
+}
+
+/* Whether its listing is found by hashing the target. */
+static bool needs_listing(const reader *r, const fx_call *call)
+{
+    return r->wants->lint && call->code == FE_OP_CALL_FUNCTION && call->target && !call->known;
+}
+
+static int ask_call(reader *r, PyObject *table, fx_call *call)
+{
+    const module_state *st = r->v->s.st;
+    PyObject *const fact_args[] = {call->op, call->target, r->v->owner};
+    PyObject *const look_args[] = {r->v->owner, call->target, call->code == FE_OP_CALL_MODULE ? Py_True : Py_False};
+
+    if (needs_facts(r->wants, call)) {
+        if (ask(st->facts, fact_args, 3, &call->flags) < 0)
+            return -1;
+        call->flags &= EFFECTS;
+        if (call->code == FE_OP_CALL_FUNCTION && ask_registered(r->v, call) < 0)
+            return -1;
+    }
+    if (needs_look(r, call) && ask(st->resolve, look_args, 3, &call->flags) < 0)
+        return -1;
+    if (needs_listing(r, call) && fx_call_find_listed(table, call, false) < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError))
+            return -1;
+        PyErr_Clear(); /* unhashable, so listed nowhere */
+        call->known = true;
+    }
+    return 0;
+}
+
+/* What is known of a call without asking. */
+static void note_plain_facts(const reader *r, fx_call *call)
+{
     bool callable = call->code == FE_OP_CALL_FUNCTION;
 
-    if (!call->target || (callable ? !PyCallable_Check(call->target) : !PyUnicode_Check(call->target))) {
+    if (callable && call->target == r->v->s.st->getitem)
+        call->flags |= FE_TARGET_GETITEM;
+    if (r->wants->lint && (r->v->look || !r->wants->fx_only) &&
+        (!call->target || (callable ? !PyCallable_Check(call->target) : !PyUnicode_Check(call->target))))
         call->flags |= FE_TARGET_NOT_CALLABLE;
-        return 0;
-    }
-    if (!look || (call->code != FE_OP_GET_ATTR && call->code != FE_OP_CALL_MODULE))
-        return 0;
-    return ask(v->s.st->resolve, args, 3, &call->flags);
 }
 
-static int ask_calls(fx_view *v, PyObject *table, const fx_wants *wants)
+/* Ask about the calls that nothing is known of yet: 1 when Python code has run, 0, or -1. */
+static int ask_calls(reader *r, PyObject *table)
 {
-    int look = v->owner == Py_None ? 0 : PyObject_IsTrue(v->owner);
+    int asked = 0;
 
-    if (look < 0 || (wants->facts && !v->s.st->effects && refresh_effects(v->s.st) < 0))
-        return -1;
-    for (uint32_t i = 0; i < v->s.calls.count; i++) {
-        fx_call *call = &v->s.calls.items[i];
-        if (wants->facts && ask_facts(v, call, wants->fx_policy) < 0)
-            return -1;
-        if (call->target == v->s.st->getitem && call->code == FE_OP_CALL_FUNCTION)
-            call->flags |= FE_TARGET_GETITEM;
-        if (!wants->lint)
+    for (uint32_t i = 0; i < r->v->s.calls.count; i++) {
+        fx_call *call = &r->v->s.calls.items[i];
+        if (call->asked)
             continue;
-        if ((look || !wants->fx_only) && ask_target(v, call, look) < 0)
-            return -1;
-        if (call->op && call->target && fx_call_find_listed(table, call, false) < 0) {
-            if (!PyErr_ExceptionMatches(PyExc_TypeError))
+        call->asked = true;
+        if (needs_facts(r->wants, call) || needs_look(r, call) || needs_listing(r, call)) {
+            if (ask_call(r, table, call) < 0)
                 return -1;
-            PyErr_Clear(); /* unhashable, so listed nowhere */
+            asked = 1;
         }
+        note_plain_facts(r, &r->v->s.calls.items[i]);
+    }
+    return asked;
+}
+
+/* ---- torch's find_nodes table ----------------------------------------------------------------------------------------- */
+
+/* The calls of the nodes in a dict of the table. */
+static int list_calls(reader *r, PyObject *listed)
+{
+    PyObject *node, *value;
+    Py_ssize_t at = 0;
+    uint32_t call;
+
+    while (PyDict_Next(listed, &at, &node, &value)) {
+        if (fx_is_node(r->l, node) && fx_calls_get(r->v->s.st, &r->v->s.calls, fx_get(node, r->l->op),
+                                                   fx_get(node, r->l->target), &call) < 0)
+            return -1;
     }
     return 0;
 }
 
-/* ---- asking: nodes ----------------------------------------------------------------------------------------------------- */
-
-static int ask_call_facts(fx_view *v)
+/* Enter what the table lists, so that it can be asked about before the walk. */
+static int read_table(reader *r, PyObject *table)
 {
-    for (uint32_t i = 0; i < v->s.count; i++) {
-        uint32_t flags = 0;
-        if (!(v->s.calls.items[v->s.call[i]].flags & FE_TARGET_PER_NODE))
+    PyObject *key, *listed;
+    Py_ssize_t at = 0;
+    uint32_t index;
+
+    while (PyDict_Next(table, &at, &key, &listed)) {
+        if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 2 || !PyDict_Check(listed) || !PyDict_GET_SIZE(listed))
             continue;
-        if (ask(v->s.st->call_facts, &v->s.nodes[i], 1, &flags) < 0)
+        PyObject *op = PyTuple_GET_ITEM(key, 0), *target = PyTuple_GET_ITEM(key, 1);
+        fe_op code = fx_op(r->v->s.st, op);
+        if (code == FE_OP_CALL_FUNCTION) {
+            if (fx_calls_get(r->v->s.st, &r->v->s.calls, op, target, &index) < 0)
+                return -1;
+            r->v->s.calls.items[index].listed = Py_NewRef(listed);
+            r->v->s.calls.items[index].known = true;
+            continue;
+        }
+        Py_XSETREF(r->op_listed[code], Py_NewRef(listed));
+        bool counts = code == FE_OP_CALL_MODULE || code == FE_OP_CALL_METHOD || (code == FE_OP_GET_ATTR && r->v->look);
+        if (counts && list_calls(r, listed) < 0)
             return -1;
-        v->flags[i] |= (uint8_t)(flags & (FE_NODE_IMPURE | FE_NODE_FX_IMPURE));
     }
     return 0;
 }
 
-static int ask_listed(fx_view *v)
+static void next_listed(listing *t)
 {
-    for (uint32_t i = 0; i < v->s.count; i++) {
-        PyObject *listed = v->s.calls.items[v->s.call[i]].listed;
-        int found = listed ? PyDict_Contains(listed, v->s.nodes[i]) : 0;
-        if (found < 0)
-            return -1;
-        if (!found)
-            v->flags[i] |= FE_NODE_UNLISTED;
+    PyObject *value;
+
+    if (!PyDict_Next(t->dict, &t->at, &t->next, &value))
+        t->next = NULL;
+}
+
+static int open_listings(reader *r)
+{
+    r->listing_count = r->v->s.calls.count;
+    r->listings = PyMem_RawCalloc((size_t)r->listing_count + FE_OP_COUNT, sizeof *r->listings);
+    if (!r->listings)
+        return no_memory();
+    for (uint32_t i = 0; i < r->listing_count + FE_OP_COUNT; i++) {
+        PyObject *dict =
+            i < r->listing_count ? r->v->s.calls.items[i].listed : r->op_listed[i - r->listing_count];
+        r->listings[i].dict = Py_XNewRef(dict);
+        if (dict)
+            next_listed(&r->listings[i]);
     }
     return 0;
 }
 
-typedef struct {
-    uint32_t hash, index; /* index EMPTY_SLOT: free */
-} name_slot;
-
-static int same_name(PyObject *a, PyObject *b)
+static void close_listings(reader *r)
 {
-    if (a == b)
+    for (uint32_t i = 0; r->listings && i < r->listing_count + FE_OP_COUNT; i++)
+        Py_XDECREF(r->listings[i].dict);
+    PyMem_RawFree(r->listings);
+    r->listings = NULL;
+}
+
+/* Whether the table lists a node; it is mostly the next one. */
+static int is_listed(reader *r, PyObject *node, uint32_t call)
+{
+    uint32_t code = r->v->s.calls.items[call].code;
+    listing *t = &r->listings[code == FE_OP_CALL_FUNCTION ? call : r->listing_count + (code < FE_OP_COUNT ? code : 0)];
+
+    if (code >= FE_OP_COUNT || (code == FE_OP_CALL_FUNCTION && call >= r->listing_count) || !t->dict)
+        return 0;
+    if (t->next == node) {
+        next_listed(t);
         return 1;
-    if (a && b && PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b))
-        return PyUnicode_Compare(a, b) == 0;
-    return b ? PyObject_RichCompareBool(a, b, Py_EQ) : 0;
+    }
+    return PyDict_Contains(t->dict, node);
 }
+
+/* ---- names ---------------------------------------------------------------------------------------------------------------- */
 
 static int note_twins(fx_view *v, uint32_t index, uint32_t first)
 {
@@ -152,137 +268,162 @@ static int note_twins(fx_view *v, uint32_t index, uint32_t first)
     return 0;
 }
 
-/* Enter the name of a node, or note the node that bears it already. */
-static int enter_name(fx_view *v, name_slot *slots, uint32_t mask, uint32_t index)
+static int grow_names(reader *r, size_t count)
 {
-    const fx_layout *l = &v->s.st->fx;
-    PyObject *name = Py_NewRef(fx_get(v->s.nodes[index], l->name));
-    Py_hash_t hash = PyObject_Hash(name);
-    int same = hash == -1 ? -1 : 0;
-
-    for (uint32_t i = (uint32_t)hash & mask; same == 0; i = (i + 1) & mask) {
-        if (slots[i].index == EMPTY_SLOT) {
-            slots[i] = (name_slot){(uint32_t)hash, index};
-            break;
-        }
-        if (slots[i].hash != (uint32_t)hash)
-            continue;
-        PyObject *other = Py_XNewRef(fx_get(v->s.nodes[slots[i].index], l->name));
-        same = same_name(name, other);
-        Py_XDECREF(other);
-        if (same > 0 && note_twins(v, index, slots[i].index) < 0)
-            same = -1;
-    }
-    Py_DECREF(name);
-    return same < 0 ? -1 : 0;
-}
-
-static int ask_names(fx_view *v)
-{
-    const fx_layout *l = &v->s.st->fx;
     size_t size = 64;
 
-    while (size < 2 * (size_t)v->s.count)
+    while (size < 2 * count)
         size *= 2;
-    name_slot *slots = size <= UINT32_MAX ? PyMem_RawMalloc(size * sizeof *slots) : NULL;
-    int result = 0;
-
-    if (!slots) {
-        PyErr_NoMemory();
-        return -1;
+    uint32_t *names = size <= UINT32_MAX / 2 ? PyMem_RawMalloc(size * sizeof *names) : NULL;
+    if (!names)
+        return no_memory();
+    memset(names, 0xff, size * sizeof *names);
+    for (uint32_t i = 0; r->names && i <= r->name_mask; i++) {
+        if (r->names[i] == EMPTY_SLOT)
+            continue;
+        uint32_t at = r->hashes[r->names[i]] & (uint32_t)(size - 1);
+        while (names[at] != EMPTY_SLOT)
+            at = (at + 1) & (uint32_t)(size - 1);
+        names[at] = r->names[i];
     }
-    memset(slots, 0xff, size * sizeof *slots);
+    PyMem_RawFree(r->names);
+    r->names = names;
+    r->name_mask = (uint32_t)size - 1;
+    return 0;
+}
+
+/* Enter the name of a node, or note the node that bears it already. Hashing and comparing exact strings runs no code. */
+static int enter_name(reader *r, uint32_t index)
+{
+    PyObject *name = fx_get(r->v->s.nodes[index], r->l->name);
+    fe_error err;
+
+    if (fe_grow(&fe_python_allocator, &r->hashes, &r->hash_capacity, (size_t)index + 1, sizeof *r->hashes, &err) < 0)
+        return core_error(r->v, &err);
+    if (!name || !PyUnicode_CheckExact(name)) {
+        r->odd_names = true;
+        return 0;
+    }
+    if ((!r->names || index > r->name_mask / 2) && grow_names(r, (size_t)index + 1) < 0)
+        return -1;
+    uint32_t hash = r->hashes[index] = (uint32_t)PyObject_Hash(name);
+    uint32_t i = hash & r->name_mask;
+    for (; r->names[i] != EMPTY_SLOT; i = (i + 1) & r->name_mask) {
+        if (r->hashes[r->names[i]] != hash)
+            continue;
+        PyObject *other = fx_get(r->v->s.nodes[r->names[i]], r->l->name);
+        if (other == name || PyUnicode_Compare(other, name) == 0)
+            return note_twins(r->v, index, r->names[i]);
+    }
+    r->names[i] = index;
+    return 0;
+}
+
+/* The same by Python's own rules, for names that are no plain strings; nodes are held. */
+static int enter_odd_names(fx_view *v)
+{
+    PyObject *known = PyDict_New();
+    int result = known ? 0 : -1;
+
+    v->twin_count = 0;
     for (uint32_t i = 0; result == 0 && i < v->s.count; i++) {
-        if (i + 4 < v->s.count)
-            __builtin_prefetch((char *)fx_get(v->s.nodes[i + 4], l->name) + 16);
-        if (fx_get(v->s.nodes[i], l->name)) {
-            result = enter_name(v, slots, (uint32_t)size - 1, i);
-        } else {
-            PyErr_SetString(PyExc_ValueError, "a node of the torch.fx graph has no name");
-            result = -1;
+        PyObject *name = fx_get(v->s.nodes[i], v->s.st->fx.name), *index = PyLong_FromUnsignedLong(i), *first = NULL;
+        name = Py_NewRef(name ? name : Py_None);
+        if (index)
+            first = PyDict_SetDefault(known, name, index);
+        result = first ? 0 : -1;
+        if (first && first != index)
+            result = note_twins(v, i, (uint32_t)PyLong_AsUnsignedLong(first));
+        Py_XDECREF(index);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(known);
+    return result;
+}
+
+/* ---- fetching ahead --------------------------------------------------------------------------------------------------------- */
+
+static void fetch_to_lead(fetcher *f)
+{
+    PyObject *node, *value;
+
+    while (f->head - f->tail < LEAD && PyDict_Next(f->dict, &f->at, &node, &value)) {
+        f->ring[f->head++ % (4 * LEAD)] = node;
+        __builtin_prefetch((char *)node + 8);
+        __builtin_prefetch((char *)node + 40);
+        __builtin_prefetch((char *)node + 104);
+    }
+}
+
+/* The walk is at this node: go on from behind it. Where the orders differ for long, start again from what was fetched. */
+static void fetch_beyond(fetcher *f, PyObject *node)
+{
+    for (uint32_t i = f->tail; i != f->head; i++) {
+        if (f->ring[i % (4 * LEAD)] == node) {
+            f->tail = i + 1;
+            f->missed = 0;
+            break;
         }
     }
-    PyMem_RawFree(slots);
-    return result;
-}
-
-static int ask_all(fx_view *v, const fx_wants *wants)
-{
-    fx_tables tables = {0};
-    int result = 0;
-
-    if (!(v->flags = PyMem_RawCalloc((size_t)v->s.count + 1, sizeof *v->flags))) {
-        PyErr_NoMemory();
-        return -1;
+    if (f->missed++ > 4 * LEAD) {
+        f->tail = f->head;
+        f->missed = 0;
     }
-    if (!(v->owner = PyObject_GetAttrString(v->s.graph, "owning_module")) ||
-        (wants->lint && fx_tables_get(v->s.graph, &tables) < 0))
-        return -1;
-    result = ask_calls(v, tables.table, wants);
-    fx_tables_clear(&tables);
-    if (result == 0 && wants->facts)
-        result = ask_call_facts(v);
-    if (result == 0 && wants->lint)
-        result = ask_listed(v) < 0 || ask_names(v) < 0 ? -1 : 0;
-    return result;
+    fetch_to_lead(f);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+/* A node has come into the caches: fetch what it points to. */
+static void fetch_parts(const reader *r, PyObject *node)
+{
+    if (r->operands) {
+        __builtin_prefetch((char *)fx_get(node, r->l->input_nodes) + 16);
+        __builtin_prefetch((char *)fx_get(node, r->l->users) + 16);
+    }
+    if (r->wants->lint)
+        __builtin_prefetch((char *)fx_get(node, r->l->name) + 24);
+}
+
+static void fetch_operands(const reader *r, PyObject *node)
+{
+    PyObject *inputs = r->operands ? fx_get(node, r->l->input_nodes) : NULL;
+
+    if (inputs && PyDict_Check(inputs)) {
+        __builtin_prefetch((char *)((PyDictObject *)inputs)->ma_keys + 8);
+        __builtin_prefetch((char *)((PyDictObject *)inputs)->ma_keys + 56);
+    }
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------------ */
 
 static int read_calls(fx_view *v)
 {
-    for (uint32_t i = 0; i < v->s.calls.count; i++) {
-        const fx_call *call = &v->s.calls.items[i];
+    for (uint32_t i = v->core->target_count; i < v->s.calls.count; i++) {
         uint32_t object, target;
         fe_error err;
         bool is_new;
         if (fe_object_new(v->core, &object, &err) < 0 ||
-            fe_target_get(v->core, (fe_op)call->code, object, NULL, &target, &is_new, &err) < 0)
+            fe_target_get(v->core, (fe_op)v->s.calls.items[i].code, object, NULL, &target, &is_new, &err) < 0)
             return core_error(v, &err);
-        v->core->targets[target].flags = call->flags;
     }
     return 0;
 }
 
-/* Whether a call has a node under its keyword "out". */
-static bool writes_out(const fx_view *v, PyObject *node)
+/* Whether a call writes to a node under its keyword "out". An operator that does is known to write by its schema. */
+static bool writes_out(const fx_view *v, PyObject *node, PyObject *target)
 {
-    PyObject *kwargs = fx_get(node, v->s.st->fx.kwargs), *key, *value;
+    PyObject *kwargs, *key, *value;
     Py_ssize_t at = 0;
 
-    if (!kwargs || !PyDict_Check(kwargs) || !PyDict_GET_SIZE(kwargs))
+    if ((PyObject *)Py_TYPE(target) == v->s.st->fx.overload_type || target == v->s.st->getitem)
+        return false;
+    kwargs = fx_get(node, v->s.st->fx.kwargs);
+    if (!kwargs || !PyDict_Check(kwargs))
         return false;
     while (PyDict_Next(kwargs, &at, &key, &value)) {
         if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "out") == 0)
             return fx_is_node(&v->s.st->fx, value) || PyTuple_Check(value) || PyList_Check(value);
     }
     return false;
-}
-
-static int read_nodes(fx_view *v, const fx_wants *wants)
-{
-    const fx_layout *l = &v->s.st->fx;
-    fe_error err;
-
-    if (fe_graph_reserve(v->core, v->s.count, &err) < 0)
-        return core_error(v, &err);
-    for (uint32_t i = 0; i < v->s.count; i++) {
-        uint32_t call = v->s.call[i], id;
-        uint8_t flags = v->flags[i];
-        PyObject *node = v->s.nodes[i];
-        if (wants->lint && fx_get(node, l->graph) != v->s.graph)
-            flags |= FE_NODE_FOREIGN;
-        if (wants->facts && !wants->fx_policy && writes_out(v, node)) {
-            if (!fe_string_get(v->core, "out", 3, &err)) /* by which passes see that there are such nodes */
-                return core_error(v, &err);
-            flags |= FE_NODE_OUT;
-        }
-        if (fe_node_new(v->core, (fe_op)v->s.calls.items[call].code, call, NULL, FE_NONE_ID, &id, &err) < 0)
-            return core_error(v, &err);
-        v->core->nodes[id].flags = flags;
-        fe_node_place(v->core, id, (fe_point){FE_ROOT, false});
-    }
-    return 0;
 }
 
 /* A node that is used but not in the list: it comes after all others, so that lint sees it undefined. */
@@ -308,21 +449,10 @@ static int add_stranger(fx_view *v, PyObject *node, uint32_t *out)
     return 0;
 }
 
-static void look_ahead(const fx_view *v, uint32_t i)
-{
-    const fx_layout *l = &v->s.st->fx;
-
-    if (i + 8 < v->s.count)
-        fx_prefetch_slots(v->s.nodes[i + 8]);
-    if (i + 4 < v->s.count)
-        __builtin_prefetch((char *)fx_get(v->s.nodes[i + 4], l->input_nodes) + 16);
-    if (i + 2 < v->s.count)
-        fx_prefetch_dict(fx_get(v->s.nodes[i + 2], l->input_nodes));
-}
-
 #define FEW 32
 
-static int read_operands(fx_view *v, uint32_t index)
+/* Operands come before their users; one that does not is taken up when all nodes are known. */
+static int read_operands(fx_view *v, uint32_t index, bool complete)
 {
     PyObject *inputs = fx_get(v->s.nodes[index], v->s.st->fx.input_nodes), *node, *value;
     uint32_t few[FEW], *defs = few, count = 0, def;
@@ -334,12 +464,13 @@ static int read_operands(fx_view *v, uint32_t index)
         PyErr_SetString(PyExc_ValueError, "_input_nodes of a torch.fx.Node is no dict");
         return -1;
     }
-    if (PyDict_GET_SIZE(inputs) > FEW && !(defs = PyMem_RawMalloc((size_t)PyDict_GET_SIZE(inputs) * sizeof *defs))) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    if (PyDict_GET_SIZE(inputs) > FEW && !(defs = PyMem_RawMalloc((size_t)PyDict_GET_SIZE(inputs) * sizeof *defs)))
+        return no_memory();
     while (result == 0 && PyDict_Next(inputs, &at, &node, &value)) {
-        if ((def = fx_snapshot_find(&v->s, node)) == FE_NONE_ID)
+        def = fx_snapshot_find(&v->s, node);
+        if (def == FE_NONE_ID && !complete)
+            result = 1;
+        else if (def == FE_NONE_ID)
             result = add_stranger(v, node, &def);
         defs[count++] = fx_view_id(def);
     }
@@ -348,6 +479,94 @@ static int read_operands(fx_view *v, uint32_t index)
     if (defs != few)
         PyMem_RawFree(defs);
     return result;
+}
+
+/* The node at an index, once what it points to has been fetched. */
+static int read_node(reader *r, uint32_t index)
+{
+    fx_view *v = r->v;
+    PyObject *node = v->s.nodes[index], *users;
+    uint32_t call = v->s.call[index], id;
+    uint8_t flags = 0;
+    fe_error err;
+
+    if (r->wants->lint) {
+        int listed = fx_is_plain(r->l, node) ? is_listed(r, node, call) : 1;
+        if (listed < 0 || enter_name(r, index) < 0)
+            return -1;
+        flags |= listed ? 0 : FE_NODE_UNLISTED;
+        flags |= fx_get(node, r->l->graph) == v->s.graph ? 0 : FE_NODE_FOREIGN;
+    }
+    if (r->wants->facts && !r->wants->fx_policy && writes_out(v, node, v->s.calls.items[call].target)) {
+        if (!fe_string_get(v->core, "out", 3, &err)) /* by which passes see that there are such nodes */
+            return core_error(v, &err);
+        flags |= FE_NODE_OUT;
+        r->out = true;
+    }
+    if (fe_node_new(v->core, (fe_op)v->s.calls.items[call].code, call, NULL, FE_NONE_ID, &id, &err) < 0)
+        return core_error(v, &err);
+    v->core->nodes[id].flags = flags;
+    fe_node_place(v->core, id, (fe_point){FE_ROOT, false});
+    if (!r->operands)
+        return 0;
+    users = fx_get(node, r->l->users);
+    v->users[index] = users && PyDict_Check(users) ? (uint32_t)PyDict_GET_SIZE(users) : UINT32_MAX;
+    int result = read_operands(v, index, false);
+    v->forward |= result == 1;
+    return result < 0 ? -1 : 0;
+}
+
+static int enter_node(reader *r, PyObject *node)
+{
+    fx_view *v = r->v;
+    fe_error err;
+
+    if (fx_snapshot_push(&v->s, node) < 0)
+        return -1;
+    if (fe_grow(&fe_python_allocator, &v->users, &v->user_capacity, v->s.count, sizeof *v->users, &err) < 0)
+        return core_error(v, &err);
+    v->plain &= fx_is_plain(r->l, node);
+    fetch_parts(r, node);
+    if (v->s.count > LAG / 2)
+        fetch_operands(r, v->s.nodes[v->s.count - 1 - LAG / 2]);
+    if (v->s.calls.count > v->core->target_count && read_calls(v) < 0)
+        return -1;
+    return v->s.count > LAG ? read_node(r, v->s.count - 1 - LAG) : 0;
+}
+
+static int walk(reader *r)
+{
+    fx_walk w = {.s = &r->v->s};
+    PyObject *node;
+
+    if (r->fetch.dict)
+        fetch_to_lead(&r->fetch);
+    while ((node = fx_walk_next(&w))) {
+        if (r->fetch.dict)
+            fetch_beyond(&r->fetch, node);
+        if (enter_node(r, node) < 0)
+            return -1;
+    }
+    if (w.failed)
+        return -1;
+    for (uint32_t i = r->v->s.count > LAG ? r->v->s.count - LAG : 0; i < r->v->s.count; i++) {
+        if (read_node(r, i) < 0)
+            return -1;
+    }
+    r->v->s.total = r->v->s.count;
+    return 0;
+}
+
+/* What could not be read in passing: operands that stand after their users. */
+static int read_forward(fx_view *v)
+{
+    for (uint32_t i = 0; v->forward && i < v->s.count; i++) {
+        PyObject *inputs = fx_get(v->s.nodes[i], v->s.st->fx.input_nodes);
+        if (PyDict_GET_SIZE(inputs) != (Py_ssize_t)v->core->nodes[fx_view_id(i)].edge_count &&
+            read_operands(v, i, true) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Only a node that shares its name gets one: lint finds by it that it does. */
@@ -365,50 +584,133 @@ static int read_twins(fx_view *v)
     return 0;
 }
 
-static bool any_may_write(const fx_view *v)
+static bool wants_operands(const reader *r)
 {
-    for (uint32_t i = 0; i < v->s.calls.count; i++) {
-        if (v->s.calls.items[i].flags & (FE_TARGET_MUTATES | FE_TARGET_UNKNOWN | FE_TARGET_PER_NODE))
+    const fx_calls *c = &r->v->s.calls;
+
+    for (uint32_t i = 0; r->wants->operands_if_writes && i < c->count; i++) {
+        if (r->out || c->items[i].flags & (FE_TARGET_MUTATES | FE_TARGET_UNKNOWN | FE_TARGET_PER_NODE))
             return true;
     }
-    return fe_string_find(&v->core->strings, "out", 3) != NULL;
+    return r->wants->operands;
 }
 
-static int read_all(fx_view *v, const fx_wants *wants)
+static int read_graph(reader *r, const fx_tables *tables)
 {
-    v->g = (GraphObject *)PyObject_CallNoArgs((PyObject *)v->s.st->graph_type);
+    fx_view *v = r->v;
+
+    Py_XSETREF(v->g, (GraphObject *)PyObject_CallNoArgs((PyObject *)v->s.st->graph_type));
     if (!v->g)
         return -1;
     v->core = v->g->core;
-    if (read_calls(v) < 0)
-        return -1;
-    if (!fx_snapshot_is_current(&v->s))
-        return 1;
-    if (read_nodes(v, wants) < 0)
-        return -1;
-    bool operands = wants->operands || (wants->operands_if_writes && any_may_write(v));
-    for (uint32_t i = 0; operands && i < v->s.count; i++) {
-        look_ahead(v, i);
-        if (read_operands(v, i) < 0)
+    v->twin_count = 0;
+    v->plain = true;
+    v->forward = false;
+    r->odd_names = false;
+    PyMem_RawFree(r->names);
+    r->names = NULL;
+    r->fetch = (fetcher){.dict = tables->objects};
+    r->operands = wants_operands(r);
+    close_listings(r);
+    return open_listings(r) < 0 || fx_snapshot_restart(&v->s) < 0 || read_calls(v) < 0 || walk(r) < 0 ||
+                   read_forward(v) < 0
+               ? -1
+               : 0;
+}
+
+/* ---- what is left for Python code ------------------------------------------------------------------------------------------------ */
+
+static int ask_call_facts(fx_view *v)
+{
+    for (uint32_t i = 0; i < v->s.count; i++) {
+        uint32_t flags = 0;
+        if (!(v->s.calls.items[v->s.call[i]].flags & FE_TARGET_PER_NODE))
+            continue;
+        if (ask(v->s.st->call_facts, &v->s.nodes[i], 1, &flags) < 0)
             return -1;
+        v->core->nodes[fx_view_id(i)].flags |= (uint8_t)(flags & (FE_NODE_IMPURE | FE_NODE_FX_IMPURE));
     }
+    return 0;
+}
+
+/* Nodes of a class with its own hash or equality. */
+static int ask_listed(reader *r)
+{
+    for (uint32_t i = 0; i < r->v->s.count; i++) {
+        if (fx_is_plain(r->l, r->v->s.nodes[i]))
+            continue;
+        int listed = is_listed(r, r->v->s.nodes[i], r->v->s.call[i]);
+        if (listed < 0)
+            return -1;
+        if (!listed)
+            r->v->core->nodes[fx_view_id(i)].flags |= FE_NODE_UNLISTED;
+    }
+    return 0;
+}
+
+static int finish(reader *r)
+{
+    fx_view *v = r->v;
+    bool per_node = false;
+
+    for (uint32_t i = 0; i < v->s.calls.count; i++) {
+        v->core->targets[i].flags = v->s.calls.items[i].flags;
+        per_node |= v->s.calls.items[i].flags & FE_TARGET_PER_NODE;
+    }
+    if (r->odd_names || !v->plain || per_node)
+        fx_snapshot_hold(&v->s);
+    if (!v->plain && r->wants->lint && ask_listed(r) < 0)
+        return -1;
+    if (r->odd_names && enter_odd_names(v) < 0)
+        return -1;
+    if (per_node && r->wants->facts && ask_call_facts(v) < 0)
+        return -1;
     return read_twins(v);
+}
+
+static int open_view(reader *r)
+{
+    fx_view *v = r->v;
+    fx_tables tables = {0};
+    int result = 1, asked;
+
+    if (!(v->owner = PyObject_GetAttrString(v->s.graph, "owning_module")) ||
+        (v->look = v->owner == Py_None ? 0 : PyObject_IsTrue(v->owner)) < 0)
+        return -1;
+    if (r->wants->facts && !v->s.st->effects && refresh_effects(v->s.st) < 0)
+        return -1;
+    if (fx_tables_get(v->s.graph, &tables) < 0)
+        return -1;
+    if (read_table(r, tables.table) < 0 || ask_calls(r, tables.table) < 0)
+        result = -1;
+    for (int i = 0; result == 1 && i < TRIES; i++) {
+        if (read_graph(r, &tables) < 0 || (asked = ask_calls(r, tables.table)) < 0)
+            result = -1;
+        else
+            result = asked || wants_operands(r) != r->operands;
+    }
+    if (result == 1)
+        PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph is changed by code that runs while it is read");
+    fx_tables_clear(&tables);
+    if (result == 0)
+        result = finish(r);
+    close_listings(r);
+    return result == 0 ? 0 : -1;
 }
 
 int fx_view_open(fx_view *v, module_state *st, PyObject *graph, const fx_wants *wants)
 {
-    int result = 1;
+    reader r = {.v = v, .wants = wants, .l = &st->fx};
 
     *v = (fx_view){0};
-    for (int i = 0; result == 1 && i < TRIES; i++) {
-        fx_view_clear(v);
-        if (fx_snapshot_take(&v->s, st, graph) < 0 || ask_all(v, wants) < 0)
-            return -1;
-        result = read_all(v, wants);
-    }
-    if (result == 1)
-        PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph is changed by code that runs while it is read");
-    return result == 0 ? 0 : -1;
+    int result = fx_snapshot_begin(&v->s, st, graph);
+    if (result == 0)
+        result = open_view(&r);
+    PyMem_RawFree(r.hashes);
+    PyMem_RawFree(r.names);
+    for (int i = 0; i < FE_OP_COUNT; i++)
+        Py_XDECREF(r.op_listed[i]);
+    return result;
 }
 
 void fx_view_clear(fx_view *v)
@@ -416,7 +718,7 @@ void fx_view_clear(fx_view *v)
     fx_view old = *v;
 
     *v = (fx_view){0};
-    PyMem_RawFree(old.flags);
+    PyMem_RawFree(old.users);
     PyMem_RawFree(old.twins);
     fx_snapshot_clear(&old.s);
     Py_XDECREF(old.owner);
@@ -425,16 +727,8 @@ void fx_view_clear(fx_view *v)
 
 bool fx_view_is_settled(const fx_view *v)
 {
-    const fx_layout *l = &v->s.st->fx;
-
     for (uint32_t i = 0; i < v->s.count; i++) {
-        if (i + 8 < v->s.count)
-            __builtin_prefetch((char *)v->s.nodes[i + 8] + l->users);
-        if (i + 4 < v->s.count)
-            __builtin_prefetch((char *)fx_get(v->s.nodes[i + 4], l->users) + 16);
-        PyObject *users = fx_get(v->s.nodes[i], l->users);
-        if (!users || !PyDict_Check(users) ||
-            PyDict_GET_SIZE(users) != (Py_ssize_t)v->core->nodes[fx_view_id(i)].user_count)
+        if (v->users[i] != v->core->nodes[fx_view_id(i)].user_count)
             return false;
     }
     return true;
@@ -484,8 +778,9 @@ static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *
     return result;
 }
 
-PyObject *fx_view_fault(const fx_view *v, const fe_record *fault)
+PyObject *fx_view_fault(fx_view *v, const fe_record *fault)
 {
+    fx_snapshot_hold(&v->s);
     PyObject *name = name_text(v, fault->node), *message = NULL, *result = NULL;
     PyObject *operand = fault->other == FE_NONE_ID ? Py_NewRef(Py_None) : name_text(v, fault->other);
 

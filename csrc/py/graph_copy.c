@@ -16,11 +16,23 @@ static PyObject *raise(GraphObject *g, const fe_error *err)
 typedef struct {
     GraphObject *g;
     PyObject *transform, *mapping; /* one of them */
+    PyObject *fx_node;             /* torch.fx.Node, or NULL while torch.fx is not loaded */
 } transformer;
 
-static bool is_any_node(const module_state *st, PyObject *o)
+static int find_fx_node(transformer *t)
 {
-    return Py_TYPE(o) == st->node_type || (st->fx.node_type && PyObject_TypeCheck(o, st->fx.node_type));
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.fx.node");
+
+    t->fx_node = module ? PyObject_GetAttrString(module, "Node") : NULL;
+    if (t->fx_node && !PyType_Check(t->fx_node))
+        Py_CLEAR(t->fx_node);
+    return module && PyErr_Occurred() ? -1 : 0;
+}
+
+static bool is_any_node(const transformer *t, PyObject *o)
+{
+    return Py_TYPE(o) == t->g->state->node_type ||
+           (t->fx_node && PyObject_TypeCheck(o, (PyTypeObject *)t->fx_node));
 }
 
 static int transform_node(void *ctx, PyObject *o, fe_value *out)
@@ -29,7 +41,7 @@ static int transform_node(void *ctx, PyObject *o, fe_value *out)
     PyObject *value;
     int result;
 
-    if (!is_any_node(t->g->state, o))
+    if (!is_any_node(t, o))
         return 0;
     if (t->mapping && !(value = PyObject_GetItem(t->mapping, o)) && PyErr_ExceptionMatches(PyExc_KeyError))
         PyErr_Format(PyExc_KeyError, "node '%S' is used before it was copied; is the source graph in order?", o);
@@ -157,7 +169,8 @@ PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t narg
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || !(memo = PyDict_New()))
         return NULL;
     transformer t = {.g = g, .transform = v[1] ? v[1] : g->state->identity};
-    copy = copy_node(g, v[0], &t, memo);
+    copy = find_fx_node(&t) < 0 ? NULL : copy_node(g, v[0], &t, memo);
+    Py_XDECREF(t.fx_node);
     Py_DECREF(memo);
     return copy;
 }
@@ -224,8 +237,8 @@ PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || (with_node = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0)
         return NULL;
     transformer t = {.g = g, .mapping = v[1]};
-    if (!(nodes = PyObject_GetAttrString(v[0], "nodes")) || !(iterator = PyObject_GetIter(nodes)) ||
-        !(memo = PyDict_New()))
+    if (find_fx_node(&t) < 0 || !(nodes = PyObject_GetAttrString(v[0], "nodes")) ||
+        !(iterator = PyObject_GetIter(nodes)) || !(memo = PyDict_New()))
         goto done;
     status = 0;
     while (status == 0 && (node = PyIter_Next(iterator))) {
@@ -237,6 +250,7 @@ PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
     if (status == 0 && PyErr_Occurred())
         status = -1;
 done:
+    Py_XDECREF(t.fx_node);
     Py_XDECREF(memo);
     Py_XDECREF(iterator);
     Py_XDECREF(nodes);

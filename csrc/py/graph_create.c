@@ -155,11 +155,15 @@ int create_from_parts(GraphObject *g, const node_request *r, fe_node_parts *part
 
     parts->op = r->op;
     parts->type = FE_NONE_ID;
-    if (graph_target(g, r->op, r->target, &parts->target) < 0 ||
+    if (graph_editable(g) < 0 || graph_target(g, r->op, r->target, &parts->target) < 0 ||
         (!r->name && graph_target_stem(g, parts->target, r->target, &stem) < 0) ||
         (r->type && graph_object(g, r->type, &parts->type) < 0))
         goto done;
+    if (parts->type != FE_NONE_ID)
+        fe_object_ref(g->core, parts->type); /* ours, for Python code may run before the node has one */
     result = add_node(g, parts, r->name, stem, out);
+    if (parts->type != FE_NONE_ID)
+        fe_object_unref(g->core, parts->type);
 done:
     if (result < 0) {
         fe_seq_free(g->core, parts->args);

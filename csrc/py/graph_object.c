@@ -164,13 +164,12 @@ int graph_meta_key(GraphObject *g, PyObject *key, bool make, uint32_t *out)
     Py_ssize_t count = PyList_GET_SIZE(g->meta_keys);
     if (PyList_Append(g->meta_keys, key) < 0)
         return -1;
-    number = PyLong_FromSsize_t(count);
-    if (!number || PyDict_SetItem(g->meta_index, key, number) < 0) {
-        Py_XDECREF(number); /* the key stays in the list, unused: its hash may have added keys behind it */
-        return -1;
-    }
-    Py_DECREF(number);
-    *out = (uint32_t)count;
+    PyObject *new = PyLong_FromSsize_t(count);
+    number = new ? PyDict_SetDefault(g->meta_index, key, new) : NULL; /* one that came in meanwhile wins */
+    Py_XDECREF(new);
+    if (!number)
+        return -1; /* the key stays in the list, unused: its hash may have added keys behind it */
+    *out = (uint32_t)PyLong_AsUnsignedLong(number);
     return 0;
 }
 

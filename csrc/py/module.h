@@ -21,6 +21,7 @@ typedef struct {
     PyCFunction prepend;     /* _NodeBase._prepend */
     PyObject *illegal_names; /* of torch.fx.graph: name -> what it would hide; borrowed from held */
     PyObject *symbols;       /* tuple: classes of raw symbols, which create_node warns of; borrowed from held */
+    PyObject *overload_type; /* torch.ops' OpOverload; borrowed from held */
     PyObject *str_len;       /* "_len"; borrowed from held */
     PyObject *held;          /* tuple: keeps alive what this struct borrows */
 } fx_layout;
@@ -42,6 +43,8 @@ typedef struct {
     PyObject *registered_effects; /* Python: () -> that set, or None */
     PyObject *effects;    /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
     PyObject *resolve;    /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
+    PyObject *nn_module; /* torch.nn.Module, once it is loaded */
+    PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules;
     PyObject *no_default; /* inspect.Signature.empty */
     PyObject *identity;   /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
@@ -170,6 +173,30 @@ int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, voi
                            fe_value *out);
 fe_string *string_from_python(GraphObject *g, PyObject *str); /* NULL with an exception */
 PyObject *string_to_python(const fe_string *s);
+
+/* ---- owning.c ---- */
+
+#define OWNING_PARTS 16
+
+typedef struct {
+    PyObject *object; /* strong */
+    size_t end;       /* of its part of the path */
+} owning_part;
+
+/* Looks up paths in one module, in a row. A path has to stay in memory until the next one, or the end. */
+typedef struct {
+    module_state *st;
+    PyObject *owner;
+    const char *path; /* the last one */
+    owning_part parts[OWNING_PARTS]; /* what led to it */
+    int depth;
+} owning_walk;
+
+void owning_walk_init(owning_walk *w, module_state *st, PyObject *owner);
+void owning_walk_clear(owning_walk *w);
+/* What is wrong with a path: FE_TARGET_MISSING, FE_TARGET_NOT_MODULE (with modules_only, when a part is no nn.Module) or 0;
+ * -1 with an exception. Runs Python code. */
+int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only);
 
 /* ---- containers.c ---- */
 

@@ -502,42 +502,54 @@ static PyObject *Node_order_users(PyObject *self, PyObject *users)
     Py_RETURN_NONE;
 }
 
-/* Ask the callback user by user, replacing as it agrees, as torch.fx does; what it changes meanwhile is looked at anew. */
-static PyObject *replace_chosen_uses(PyObject *self, PyObject *replace_with, PyObject *callback)
+/* The users that the callback chooses: all are asked before any is changed. */
+static PyObject *choose_users(PyObject *self, PyObject *callback)
 {
-    PyObject *users = list_users(self), *changed = users ? PyList_New(0) : NULL;
-    uint32_t old = node_of(self)->id, new;
-    fe_error err;
-    int result = changed ? 0 : -1;
+    PyObject *users = list_users(self), *chosen = users ? PyList_New(0) : NULL;
 
-    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(users); i++) {
+    for (Py_ssize_t i = 0; chosen && i < PyList_GET_SIZE(users); i++) {
         PyObject *user = PyList_GET_ITEM(users, i), *answer = PyObject_CallOneArg(callback, user);
         int wanted = answer ? PyObject_IsTrue(answer) : -1;
         Py_XDECREF(answer);
-        result = wanted < 0 || editable(self) < 0 || sibling(self, replace_with, "replace_with", &new) < 0 ? -1 : 0;
-        if (result < 0 || !wanted || (record(user)->flags & FE_NODE_ERASED))
-            continue;
-        result = fe_node_replace_operand(node_of(self)->graph->core, node_of(user)->id, old, new, &err);
-        result = result < 0 ? raise(self, &err) : PyList_Append(changed, user);
+        if (wanted < 0 || (wanted && PyList_Append(chosen, user) < 0))
+            Py_CLEAR(chosen);
     }
     Py_XDECREF(users);
-    if (result < 0)
-        Py_CLEAR(changed);
-    return changed;
+    return chosen;
+}
+
+/* Those of the list that still are users; the memory is reserved first, so all are changed or none. */
+static int replace_chosen(PyObject *self, PyObject *users, uint32_t new)
+{
+    fe_graph *c = node_of(self)->graph->core;
+    uint32_t old = node_of(self)->id;
+    fe_error err;
+
+    if (fe_node_reserve_replacement(c, old, &err) < 0)
+        return raise(self, &err);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(users); i++) {
+        uint32_t user = node_of(PyList_GET_ITEM(users, i))->id;
+        if (fe_edge_find(c, old, user) != FE_NONE_ID && fe_node_replace_operand(c, user, old, new, &err) < 0)
+            return raise(self, &err);
+    }
+    return 0;
+}
+
+static int can_take_meta(PyObject *replace_with)
+{
+    const fe_meta *m = detail(replace_with)->meta;
+
+    if (!m || !m->len)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own", replace_with);
+    return -1;
 }
 
 static int hand_over_meta(PyObject *self, PyObject *replace_with)
 {
-    const fe_meta *m = detail(replace_with)->meta;
-    PyObject *dict;
-
-    if (m && m->len) {
-        PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own",
-                     replace_with);
-        return -1;
-    }
-    dict = meta_to_dict(node_of(self)->graph, node_of(self)->id);
+    PyObject *dict = can_take_meta(replace_with) < 0 ? NULL : meta_to_dict(node_of(self)->graph, node_of(self)->id);
     int result = dict ? meta_assign(node_of(replace_with), dict) : -1;
+
     Py_XDECREF(dict);
     return result;
 }
@@ -554,21 +566,18 @@ static PyObject *Node_replace_all_uses_with(PyObject *self, PyObject *const *arg
     static const parameters p = {"replace_all_uses_with", names, 1, 2};
     PyObject *v[3], *users;
     uint32_t new;
-    fe_error err;
-    int propagate;
+    int propagate, result = -1;
 
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || (propagate = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0 ||
-        editable(self) < 0 || sibling(self, v[0], "replace_with", &new) < 0 ||
-        (propagate && hand_over_meta(self, v[0]) < 0))
+        editable(self) < 0 || sibling(self, v[0], "replace_with", &new) < 0 || (propagate && can_take_meta(v[0]) < 0))
         return NULL;
-    if (v[1] && v[1] != Py_None)
-        return replace_chosen_uses(self, v[0], v[1]);
-    if (!(users = list_users(self)))
-        return NULL;
-    if (fe_node_replace_all_uses(node_of(self)->graph->core, node_of(self)->id, new, &err) < 0) {
-        raise(self, &err);
+    users = v[1] && v[1] != Py_None ? choose_users(self, v[1]) : list_users(self);
+    if (users && editable(self) == 0 && sibling(self, v[0], "replace_with", &new) == 0 &&
+        (!propagate || hand_over_meta(self, v[0]) == 0) && editable(self) == 0 &&
+        sibling(self, v[0], "replace_with", &new) == 0)
+        result = replace_chosen(self, users, new);
+    if (result < 0)
         Py_CLEAR(users);
-    }
     return users;
 }
 

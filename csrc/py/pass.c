@@ -143,6 +143,23 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
 
 /* ---- getitems ---- */
 
+/* Facts about targets matter only where there is something to merge. */
+static int any_repeated_getitem(GraphObject *g)
+{
+    fe_getitem_options options = {.ignore_writes = true};
+    fe_report repeated;
+    fe_error err;
+
+    fe_report_init(&repeated, g->core->allocator);
+    int found = fe_find_repeated_getitems(g->core, &options, &repeated, &err);
+    if (found < 0)
+        raise_core(g->state, &err);
+    else
+        found = repeated.len > 0;
+    fe_report_clear(&repeated);
+    return found;
+}
+
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     GraphObject *g = (GraphObject *)self;
@@ -150,22 +167,22 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
     rendering *texts = NULL;
     fe_report removed;
     fe_error err;
-    int fx_policy, changed;
+    int fx_policy, any;
 
-    if (parse_flags("_eliminate_getitems", 1, args, nargs, kwnames, &fx_policy) < 0 || graph_editable(g) < 0 ||
-        graph_refresh_facts(g) < 0 || (fx_policy && !(texts = rendering_new(g))))
+    if (parse_flags("_eliminate_getitems", 1, args, nargs, kwnames, &fx_policy) < 0 || graph_editable(g) < 0)
         return NULL;
-    if (graph_editable(g) < 0) {
-        rendering_free(texts);
+    if (!fx_policy && (any = any_repeated_getitem(g)) <= 0)
+        return any < 0 ? NULL : Py_BuildValue("yy", "", "");
+    if (fx_policy ? !(texts = rendering_new(g)) : graph_refresh_facts(g) < 0)
         return NULL;
-    }
     fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
     fe_report_init(&removed, g->core->allocator);
-    changed = fe_eliminate_getitems(g->core, &options, &removed, &err);
-    if (changed < 0)
-        raise_core(g->state, &err);
-    else
-        result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
+    if (graph_editable(g) == 0) {
+        if (fe_eliminate_getitems(g->core, &options, &removed, &err) < 0)
+            raise_core(g->state, &err);
+        else
+            result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
+    }
     rendering_free(texts);
     fe_report_clear(&removed);
     graph_sweep(g);
@@ -238,36 +255,35 @@ static PyObject *fault_list(GraphObject *g, const fe_report *faults)
     return list;
 }
 
-/* Look each attribute and module target up in the owning module, the way torch.fx's lint does: part by part. */
-static int resolve_target(GraphObject *g, uint32_t index, PyObject *resolve)
+/* What the owning module (NULL: there is none) says of one target; -1 with an exception. */
+static int resolve_target(GraphObject *g, uint32_t index, owning_walk *w)
 {
-    fe_target *t = &g->core->targets[index];
+    fe_target t = g->core->targets[index];
+    int flags = 0;
 
-    t->flags &= ~(uint32_t)(FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
-    if (!t->count || (t->op != FE_OP_GET_ATTR && t->op != FE_OP_CALL_MODULE) || !g->owning_module ||
-        t->object != FE_NONE_ID)
-        return 0;
-    PyObject *module = Py_NewRef(g->owning_module), *path = string_to_python(t->text);
-    PyObject *args[] = {module, path, t->op == FE_OP_CALL_MODULE ? Py_True : Py_False};
-    PyObject *answer = path ? PyObject_Vectorcall(resolve, args, 3, NULL) : NULL;
-    long flags = answer ? PyLong_AsLong(answer) : -1;
-    Py_XDECREF(answer);
-    Py_XDECREF(path);
-    Py_DECREF(module);
+    if (w && t.count && t.object == FE_NONE_ID && (t.op == FE_OP_GET_ATTR || t.op == FE_OP_CALL_MODULE))
+        flags = owning_resolve(w, t.text->data, t.text->len, t.op == FE_OP_CALL_MODULE);
     if (flags < 0)
         return -1;
-    g->core->targets[index].flags |= (uint32_t)flags & (FE_TARGET_MISSING | FE_TARGET_NOT_MODULE);
+    const uint32_t told = FE_TARGET_MISSING | FE_TARGET_NOT_MODULE;
+    g->core->targets[index].flags = (t.flags & ~told) | (uint32_t)flags;
     return 0;
 }
 
 static int resolve_targets(GraphObject *g)
 {
+    owning_walk w;
     int result = 0;
 
+    bool owned = g->owning_module != NULL;
+    if (owned)
+        owning_walk_init(&w, g->state, g->owning_module);
     graph_pin(g);
     for (uint32_t i = 0; result == 0 && i < g->core->target_count; i++)
-        result = resolve_target(g, i, g->state->resolve);
+        result = resolve_target(g, i, owned ? &w : NULL);
     graph_unpin(g);
+    if (owned)
+        owning_walk_clear(&w);
     return result;
 }
 

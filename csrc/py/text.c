@@ -76,8 +76,10 @@ done:
 static PyObject *render(const module_state *st, fe_show show, PyObject *o)
 {
     switch (show) {
-    case FE_SHOW_STR:
+    case FE_SHOW_ARG:
         return argument_text(st, o);
+    case FE_SHOW_STR:
+        return PyObject_Str(o);
     case FE_SHOW_REPR:
         return PyObject_Repr(o);
     case FE_SHOW_TYPE:
@@ -114,16 +116,17 @@ static int need(rendering *r, fe_show show, uint32_t object)
 }
 
 static int need_seq(rendering *r, const fe_seq *s, fe_text_form form);
+static int need_dict(rendering *r, const fe_seq *s, fe_text_form form);
 
 static int need_value(rendering *r, fe_value v, fe_text_form form)
 {
     if (v.kind == FE_OBJECT)
-        return need(r, form == FE_TEXT_REPR ? FE_SHOW_REPR : FE_SHOW_STR, v.as.object);
+        return need(r, fe_show_of(form), v.as.object);
     if (!fe_kind_is_seq(v.kind))
         return 0;
     if (form == FE_TEXT_STR || v.kind == FE_SLICE)
         form = FE_TEXT_REPR;
-    return need_seq(r, v.as.seq, form);
+    return v.kind == FE_DICT ? need_dict(r, v.as.seq, form) : need_seq(r, v.as.seq, form);
 }
 
 static int need_seq(rendering *r, const fe_seq *s, fe_text_form form)
@@ -132,6 +135,17 @@ static int need_seq(rendering *r, const fe_seq *s, fe_text_form form)
         return -1;
     for (uint32_t i = 0; s && i < s->len; i++) {
         if (need_value(r, s->items[i], form) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A key of an argument is shown by its str. */
+static int need_dict(rendering *r, const fe_seq *s, fe_text_form form)
+{
+    for (uint32_t i = 0; s && i + 1 < s->len; i += 2) {
+        if (need_value(r, s->items[i], form == FE_TEXT_ARG ? FE_TEXT_STR : form) < 0 ||
+            need_value(r, s->items[i + 1], form) < 0)
             return -1;
     }
     return 0;
@@ -153,7 +167,7 @@ static int need_node(rendering *r, uint32_t id)
         if (need_value(r, d->args->items[i], form) < 0)
             return -1;
     }
-    return need_seq(r, d->kwargs, FE_TEXT_ARG);
+    return need_dict(r, d->kwargs, FE_TEXT_ARG);
 }
 
 /* The core writes plain ASCII strings itself; all others are quoted by Python's rules about what can be printed. */
@@ -191,14 +205,15 @@ static rendering *rendering_empty(GraphObject *g)
     return r;
 }
 
-/* With the arguments of all nodes as they stand in str() of a value: what the keys of torch.export's getitem pass need. */
+/* With the arguments of all getitems as they stand in str() of a value: what the keys of torch.export's pass need. */
 rendering *rendering_new(GraphObject *g)
 {
     rendering *r = rendering_empty(g);
 
     graph_pin(g);
     for (uint32_t id = g->core->nodes[FE_ROOT].next; r && id != FE_ROOT; id = g->core->nodes[id].next) {
-        const fe_seq *args = g->core->details[id].args;
+        uint32_t target = g->core->nodes[id].target;
+        const fe_seq *args = g->core->targets[target].flags & FE_TARGET_GETITEM ? g->core->details[id].args : NULL;
         for (uint32_t i = 0; r && args && i < args->len; i++) {
             if (need_value(r, args->items[i], FE_TEXT_STR) < 0) {
                 rendering_free(r);

@@ -156,12 +156,14 @@ static int convert_sequence(converter *c, PyObject *o, fe_kind kind, fe_value *o
     return 0;
 }
 
-/* A dict key: a constant, or an object when it would be a container or a node. */
+/* A dict key: a constant or an object. As in torch.fx, nobody looks into it, and a node there is no operand. */
 static int convert_key(converter *c, PyObject *o, fe_value *out)
 {
-    if (PyTuple_Check(o) || Py_TYPE(o) == c->g->state->node_type)
-        return convert_object(c, o, out);
-    return convert(c, o, out);
+    PyTypeObject *type = Py_TYPE(o);
+    bool constant = o == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyFloat_Type ||
+                    type == &PyComplex_Type || type == &PyUnicode_Type;
+
+    return constant ? convert(c, o, out) : convert_object(c, o, out);
 }
 
 static int fill_pairs(converter *c, PyObject *o, fe_seq *s)

@@ -72,6 +72,8 @@ class _Torch:
         self.higher_order = _find("torch._ops", "HigherOrderOperator") or ()
         self.aten = _find("torch", "ops", "aten")
         self.get_effect = _find("torch._higher_order_ops.effects", "_get_effect")
+        self.qualified_name = _find("torch._higher_order_ops.effects", "_get_op_qualname")
+        self.find_entry = _find("torch._library.simple_registry", "singleton", "find")
         self.has_kernel = _find("torch._C", "_dispatch_has_kernel")
         self.global_hooks = [
             _find("torch.nn.modules.module", name)
@@ -250,15 +252,18 @@ def _function_facts(target: object) -> int:
 
 
 def _overload_facts(torch: _Torch, op: Any) -> int:
-    """The flags of an operator: its schema never changes, only what is registered for it may."""
+    """The flags of an operator: its schema never changes, only what is registered for it may.
+
+    The core itself looks whether it was given to ``has_side_effect`` since.
+    """
     known = torch.overloads.get(id(op))
-    registered = _registered_effect(torch, op)
-    if known is not None and not registered:
+    if known is not None and known[2].effect is None:
         return known[1]
     bits, rule = _judge_schema(torch, op)
+    registered = _registered_effect(torch, op)
     bits |= registered | (PER_NODE if rule else 0) | _fx_facts(torch, op, (), {})
-    if not registered:
-        torch.overloads[id(op)] = op, bits
+    if not registered and torch.qualified_name and torch.find_entry:
+        torch.overloads[id(op)] = op, bits, torch.find_entry(torch.qualified_name(op)).effect
     return bits
 
 

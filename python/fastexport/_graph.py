@@ -91,8 +91,11 @@ class Graph(_core.Graph):
     ) -> tuple[bytes, dict[str, str] | None]:
         ids: list[bytes] = []
         reasons: dict[str, str] | None = {} if explain else None
-        for node in reversed(self.nodes):
-            impure = is_impure_node(node)
+        # Every node is asked about before any goes, so that a callback that raises leaves the graph as it was.
+        verdicts = {node: bool(is_impure_node(node)) for node in reversed(self.nodes)}
+        for node, impure in verdicts.items():
+            if node._erased:  # by the callback
+                continue
             if not impure and not node.users:
                 self.erase_node(node)
                 ids.append(node._id)

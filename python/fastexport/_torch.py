@@ -46,7 +46,9 @@ def _configure() -> bool:
             and _OWN_ATTRIBUTES.issuperset(_CARRIED)
         )
         symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
-        return shaped and _core.fx_configure(torch.fx.Node, fx_graph_module._illegal_names, symbols)
+        return shaped and _core.fx_configure(
+            torch.fx.Node, fx_graph_module._illegal_names, symbols, torch._ops.OpOverload
+        )
     except AttributeError:
         return False
 

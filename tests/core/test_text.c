@@ -1,7 +1,6 @@
 /* test_text.c - numbers, strings, values and nodes as torch.fx prints them. tests/test_text.py compares with torch. */
 #include "check.h"
 
-#include <locale.h>
 #include <math.h>
 
 static const char *double_text(double value)
@@ -261,10 +260,10 @@ static void test_containers(void)
 /* Objects, and tuples of a class, are shown as the owner has rendered them. */
 static void test_objects(void)
 {
-    static const fe_text strs[] = {{"STR", 3}}, reprs[] = {{"REPR", 4}}, types[] = {{"int", 3}};
+    static const fe_text args_[] = {{"ARG", 3}}, strs[] = {{"STR", 3}}, reprs[] = {{"REPR", 4}}, types[] = {{"int", 3}};
     static const fe_text callables[] = {{"operator.add", 12}};
     fe_text fields[] = {{"Pair\nfirst\nsecond\n", 18}};
-    fe_renderer r = {.shown = {strs, reprs, types, callables, fields}, .count = 1, .quote = write_quoted};
+    fe_renderer r = {.shown = {args_, strs, reprs, types, callables, fields}, .count = 1, .quote = write_quoted};
     fe_graph *g = graph_of("x");
     uint32_t object, target;
     bool is_new;
@@ -273,7 +272,7 @@ static void test_objects(void)
     DO(fe_object_new(g, &object, &err));
     fe_value v = {.kind = FE_OBJECT, .as.object = object};
     fe_object_ref(g, object);
-    CHECK_TEXT(value_text(g, &r, v, FE_TEXT_ARG), "STR");
+    CHECK_TEXT(value_text(g, &r, v, FE_TEXT_ARG), "ARG");
     CHECK_TEXT(value_text(g, &r, v, FE_TEXT_STR), "STR");
     CHECK_TEXT(value_text(g, &r, v, FE_TEXT_REPR), "REPR");
     CHECK_TEXT(value_text(g, &plain_renderer, v, FE_TEXT_STR), "<object>");
@@ -343,26 +342,11 @@ static void test_alias(void)
     fe_graph_free(g);
 }
 
-/* Where numbers are written with a comma. */
-static void test_other_locale(void)
-{
-    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!setlocale(LC_NUMERIC, names[i]))
-            continue;
-        CHECK_TEXT(double_text(1.5), "1.5");
-        CHECK_TEXT(double_text(1e300), "1e+300");
-        CHECK_TEXT(double_text(0x1.0p-140), "7.174648137343064e-43");
-        setlocale(LC_NUMERIC, "C");
-    }
-}
-
 static void test_no_memory(void)
 {
     test_memory m;
     fe_buffer b;
-    fe_graph *g = graph_of("x; y 3; a = f x k:'s'; return a");
+    fe_graph *g = graph_of("x; y 3; a = f x k:'s'; b = f a; c = f b; d = f c; e = f d; return e");
 
     memory_init(&m);
     fe_buffer_init(&b, &m.allocator);
@@ -391,7 +375,6 @@ int main(void)
     RUN(test_objects);
     RUN(test_nodes);
     RUN(test_alias);
-    RUN(test_other_locale);
     RUN(test_no_memory);
     return 0;
 }

@@ -1,0 +1,145 @@
+/* owning.c - looking up dotted paths in the module that owns a graph, as torch.fx's lint does: part by part, by getattr.
+ *
+ * Paths come in the order of the graph, so most share their first parts with the one before; those are not looked up again.
+ * nn.Module finds its parameters, buffers and submodules in a __getattr__ written in Python. Where that one would be
+ * called, and nothing shadows what it finds, the three dicts it looks into are read here directly.
+ */
+#include "module.h"
+
+/* torch.nn.Module and its __getattr__, once torch is loaded; borrowed by the module state ever after. */
+static int find_nn_module(module_state *st)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *torch, *module;
+
+    if (st->nn_module || !(torch = PyDict_GetItemString(modules, "torch.nn.modules.module")))
+        return 0;
+    if (lookup_attr(torch, st->str_nn_module, &module) < 0)
+        return -1;
+    if (module && PyType_Check(module))
+        st->nn_module = Py_NewRef(module);
+    Py_XDECREF(module);
+    return 0;
+}
+
+/* Whether getattr(module, name) would end in nn.Module.__getattr__ unless the instance's dict has the name. */
+static bool is_plain_module(const module_state *st, PyObject *o, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(o), *base = (PyTypeObject *)st->nn_module;
+
+    return base && PyType_IsSubtype(type, base) && !_PyType_Lookup(type, name) &&
+           _PyType_Lookup(type, st->str_getattr) == _PyType_Lookup(base, st->str_getattr) &&
+           _PyType_Lookup(type, st->str_getattribute) == _PyType_Lookup(&PyBaseObject_Type, st->str_getattribute);
+}
+
+/* What nn.Module.__getattr__ would find, or NULL: a new reference; exceptions are left to the slow way. */
+static PyObject *plain_attribute(const module_state *st, PyObject *module, PyObject *name)
+{
+    PyObject *const tables[] = {st->str_parameters, st->str_buffers, st->str_modules};
+    PyObject *dict = PyObject_GenericGetDict(module, NULL), *found = NULL;
+
+    if (!dict) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (PyDict_CheckExact(dict))
+        found = Py_XNewRef(PyDict_GetItemWithError(dict, name));
+    for (int i = 0; PyDict_CheckExact(dict) && !found && i < 3; i++) {
+        PyObject *table = PyDict_GetItemWithError(dict, tables[i]);
+        if (table && PyDict_CheckExact(table))
+            found = Py_XNewRef(PyDict_GetItemWithError(table, name));
+    }
+    Py_DECREF(dict);
+    return found;
+}
+
+/* getattr(o, name, None): a new reference, NULL with an exception. */
+static PyObject *attribute(const module_state *st, PyObject *o, PyObject *name)
+{
+    PyObject *found = is_plain_module(st, o, name) ? plain_attribute(st, o, name) : NULL;
+
+    if (!found && lookup_attr(o, name, &found) < 0)
+        return NULL;
+    return found ? found : Py_NewRef(Py_None);
+}
+
+void owning_walk_init(owning_walk *w, module_state *st, PyObject *owner)
+{
+    *w = (owning_walk){.st = st, .owner = Py_NewRef(owner)};
+}
+
+void owning_walk_clear(owning_walk *w)
+{
+    for (int i = 0; i < w->depth; i++)
+        Py_DECREF(w->parts[i].object);
+    Py_DECREF(w->owner);
+}
+
+/* Keep the parts that a path shares with the one before, drop the others; returns where the walk goes on. */
+static const char *reuse_parts(owning_walk *w, const char *path, const char *end)
+{
+    size_t same = 0, len = (size_t)(end - path);
+    int keep = 0;
+
+    if (w->depth) {
+        size_t known = w->parts[w->depth - 1].end;
+        while (same < len && same < known && path[same] == w->path[same])
+            same++;
+    }
+    while (keep < w->depth && w->parts[keep].end <= same && w->parts[keep].end < len &&
+           path[w->parts[keep].end] == '.')
+        keep++;
+    while (w->depth > keep)
+        Py_DECREF(w->parts[--w->depth].object);
+    w->path = path;
+    return keep ? path + w->parts[keep - 1].end + 1 : path;
+}
+
+/* The attribute of a module that lies at [from, to) of a path. */
+static PyObject *step(owning_walk *w, PyObject *module, const char *from, const char *to)
+{
+    PyObject *name = PyUnicode_FromStringAndSize(from, to - from);
+    PyObject *next = name ? attribute(w->st, module, name) : NULL;
+
+    Py_XDECREF(name);
+    return next;
+}
+
+static int fault_of(const module_state *st, PyObject *o, bool modules_only)
+{
+    if (o == Py_None)
+        return FE_TARGET_MISSING;
+    if (modules_only && st->nn_module && !PyObject_TypeCheck(o, (PyTypeObject *)st->nn_module))
+        return FE_TARGET_NOT_MODULE;
+    return 0;
+}
+
+int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only)
+{
+    const char *end = path + len, *from, *dot;
+
+    if (find_nn_module(w->st) < 0)
+        return -1;
+    PyObject *at = NULL;
+    from = reuse_parts(w, path, end);
+    for (int i = 0; modules_only && i < w->depth; i++) { /* the path before may have been that of an attribute */
+        int fault = fault_of(w->st, w->parts[i].object, true);
+        if (fault)
+            return fault;
+    }
+    for (;; from = dot + 1) {
+        dot = memchr(from, '.', (size_t)(end - from));
+        PyObject *next = step(w, at ? at : w->depth ? w->parts[w->depth - 1].object : w->owner, from, dot ? dot : end);
+        Py_CLEAR(at);
+        if (!next)
+            return -1;
+        int fault = fault_of(w->st, next, modules_only);
+        if (fault || !dot) {
+            Py_DECREF(next);
+            return fault;
+        }
+        if (w->depth < OWNING_PARTS)
+            w->parts[w->depth++] = (owning_part){next, (size_t)(dot - path)};
+        else
+            at = next; /* deeper than is worth remembering */
+    }
+}

@@ -1,0 +1,49 @@
+"""What `./run demo` and `./run bench` run works from end to end, on small graphs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def command(script: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, ROOT / script, *args], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("model", ["llama", "mobilenet"])
+def test_demo(model: str) -> None:
+    pytest.importorskip("transformers")
+    done = command("examples/demo.py", model, "--layers", "2", "--rounds", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All 10 checks hold" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "\r" not in done.stderr and "\x1b" not in done.stdout  # no bar and no colours outside a terminal
+
+
+def test_demo_refuses_what_it_does_not_know() -> None:
+    done = command("examples/demo.py", "gpt17")
+    assert done.returncode == 2 and "llama" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="measures memory the way Linux tells it")
+def test_bench(tmp_path: Path) -> None:
+    results, report = tmp_path / "results.json", tmp_path / "RESULTS.md"
+    options = ["--quick", "--sizes", "200", "--layers", "0", "--json", str(results), "--markdown", str(report)]
+    done = command("benchmarks/run.py", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(results.read_text())
+    assert found["schema"] == 1
+    assert {row["kind"] for row in found["rows"]} == {"time", "memory"}
+    for row in found["rows"]:
+        assert row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
+        assert row["job"] in done.stdout and row["job"] in report.read_text()
+
+
+def test_bench_of_nothing() -> None:
+    done = command("benchmarks/run.py", "--quick", "--sizes", "200", "--layers", "0", "--only", "no such row")
+    assert done.returncode == 2 and "--list" in done.stderr
