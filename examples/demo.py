@@ -218,7 +218,8 @@ class Demo:
             for door in doors:
                 slow, fast = (self.measure.Spread.of(times[k].first).median for k in ("torch", door))
                 report.row(job, door, f"{len(graph.nodes):,} > {after:,}", slow, fast)
-                self.gains[door] = max(self.gains.get(door, 0), slow / fast)
+                if len(doors) > 2:  # the chain; that of the last graph stays
+                    self.gains[door] = slow / fast
                 job = ""
         times = self.timed(
             f"{title}: deepcopy",
@@ -300,8 +301,9 @@ class Demo:
         if report.failed:
             report.verdict(f"{report.failed} of {checks} checks FAILED")
             return 1
-        best = ", ".join(f"{door} up to {gain:.0f}x" for door, gain in self.gains.items() if gain > 1)
-        report.verdict(f"All {checks} checks hold. Faster than torch: {best}.")
+        report.verdict(f"All {checks} checks hold.")
+        gains = ", ".join(f"{door} {gain:.1f}x" for door, gain in self.gains.items())
+        print(textwrap.fill(f"The three passes on the rewritten graph, in times torch's speed: {gains}.", WIDTH))
         return 0
 
 

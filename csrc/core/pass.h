@@ -110,7 +110,8 @@ const char *fe_reason_text(fe_reason reason);
 typedef enum { FE_TEXT_ARG, FE_TEXT_STR, FE_TEXT_REPR } fe_text_form;
 
 /* What the owner shows for an object: ARG, STR and REPR for the forms above, TYPE as an annotation, CALLABLE as a target,
- * FIELDS for a tuple class in repr: its name and field names, each ended by a newline. */
+ * FIELDS for a tuple class in repr: its name and field names, each ended by a newline; the name alone, without one, when
+ * the class has no fields; nothing when its repr is that of tuple. */
 typedef enum {
     FE_SHOW_ARG,
     FE_SHOW_STR,

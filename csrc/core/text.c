@@ -214,25 +214,36 @@ static void add_dict(const fe_graph *g, const fe_renderer *r, const fe_seq *s, f
     fe_buffer_char(out, '}');
 }
 
+static void add_plain_tuple(const fe_graph *g, const fe_renderer *r, const fe_seq *s, fe_text_form form, fe_buffer *out)
+{
+    fe_buffer_char(out, '(');
+    add_items(g, r, s, form, out);
+    fe_buffer_text(out, s->len == 1 ? ",)" : ")");
+}
+
 /* The repr of a tuple of some class: Name(field=value, ...) with fields, Name([values]) without. */
 static void add_typed_tuple(const fe_graph *g, const fe_renderer *r, const fe_seq *s, fe_buffer *out)
 {
     const fe_text *t = r->shown[FE_SHOW_FIELDS] && s->type < r->count ? &r->shown[FE_SHOW_FIELDS][s->type] : NULL;
     const char *at = t ? t->data : NULL, *end = at ? at + t->len : NULL;
-    const char *line = at ? memchr(at, '\n', t->len) : NULL;
 
-    if (!line) {
+    if (!at) {
         fe_buffer_text(out, "<tuple>");
         return;
     }
-    fe_buffer_add(out, at, (size_t)(line - at));
-    at = line + 1;
     if (at == end) {
+        add_plain_tuple(g, r, s, FE_TEXT_REPR, out);
+        return;
+    }
+    const char *line = memchr(at, '\n', t->len);
+    fe_buffer_add(out, at, line ? (size_t)(line - at) : t->len);
+    if (!line) {
         fe_buffer_text(out, "([");
         add_items(g, r, s, FE_TEXT_REPR, out);
         fe_buffer_text(out, "])");
         return;
     }
+    at = line + 1;
     fe_buffer_char(out, '(');
     for (uint32_t i = 0; i < s->len; i++) {
         if (i)
@@ -249,13 +260,10 @@ static void add_typed_tuple(const fe_graph *g, const fe_renderer *r, const fe_se
 
 static void add_tuple(const fe_graph *g, const fe_renderer *r, const fe_seq *s, fe_text_form form, fe_buffer *out)
 {
-    if (s->type != FE_NONE_ID && form == FE_TEXT_REPR) {
+    if (s->type != FE_NONE_ID && form == FE_TEXT_REPR)
         add_typed_tuple(g, r, s, out);
-        return;
-    }
-    fe_buffer_char(out, '(');
-    add_items(g, r, s, form, out);
-    fe_buffer_text(out, s->len == 1 ? ",)" : ")");
+    else
+        add_plain_tuple(g, r, s, form, out);
 }
 
 static void add_seq(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_form form, fe_buffer *out)

@@ -98,10 +98,11 @@ typedef struct {
 int fx_calls_get(const module_state *st, fx_calls *c, PyObject *op, PyObject *target, uint32_t *out);
 /* Find the dict of find_nodes' table where nodes of a call are listed; with make, add a missing one. Runs Python code. */
 int fx_call_find_listed(PyObject *table, fx_call *call, bool make);
-void fx_calls_clear(fx_calls *c);
+void fx_calls_clear(const module_state *st, fx_calls *c);
 
 typedef struct {
     module_state *st;
+    const fe_allocator *memory;
     PyObject *graph, *root; /* strong */
     PyObject **nodes;       /* in order; then others that were added */
     uint32_t count, total, capacity;
@@ -137,6 +138,9 @@ typedef struct {
 } fx_walk;
 
 PyObject *fx_walk_next(fx_walk *w); /* borrowed; NULL at the end, or with an exception and failed set */
+
+/* A hash table of indexes with room for some, all EMPTY_SLOT; NULL with an exception. */
+uint32_t *fx_new_slots(const fe_allocator *a, size_t room, uint32_t *mask);
 
 static inline uint32_t fx_hash(const void *p)
 {

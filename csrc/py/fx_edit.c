@@ -1060,7 +1060,7 @@ static void inserter_clear(inserter *e)
     for (uint32_t k = 0; k < e->stem_capacity; k++)
         Py_XDECREF(e->stems[k]);
     PyMem_RawFree(e->stems);
-    fx_calls_clear(&e->calls);
+    fx_calls_clear(e->st, &e->calls);
     fx_tables_clear(&e->tables);
     Py_XDECREF(e->none_args);
     Py_XDECREF(e->root);

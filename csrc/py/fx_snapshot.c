@@ -6,28 +6,29 @@
  */
 #include "fx.h"
 
-static int no_memory(void)
+static int grow(const fe_allocator *a, void *items, uint32_t *capacity, size_t need, size_t size)
 {
+    fe_error err;
+
+    if (fe_grow(a, items, capacity, need, size, &err) == 0)
+        return 0;
     PyErr_NoMemory();
     return -1;
 }
 
-static int grow(void *items, uint32_t *capacity, size_t need, size_t size)
+uint32_t *fx_new_slots(const fe_allocator *a, size_t room, uint32_t *mask)
 {
-    fe_error err;
+    size_t size = 64;
 
-    return fe_grow(&fe_python_allocator, items, capacity, need, size, &err) < 0 ? no_memory() : 0;
-}
-
-/* An empty hash table of a power of two of slots. */
-static uint32_t *new_slots(size_t size)
-{
-    uint32_t *slots = size < UINT32_MAX ? PyMem_RawMalloc(size * sizeof *slots) : NULL;
-
-    if (slots)
-        memset(slots, 0xff, size * sizeof *slots);
-    else
+    while (size < 2 * room)
+        size *= 2;
+    uint32_t *slots = size <= UINT32_MAX / 2 ? fe_resize(a, NULL, size * sizeof *slots) : NULL;
+    if (!slots) {
         PyErr_NoMemory();
+        return NULL;
+    }
+    memset(slots, 0xff, size * sizeof *slots);
+    *mask = (uint32_t)size - 1;
     return slots;
 }
 
@@ -42,16 +43,14 @@ static uint32_t call_slot(const fx_calls *c, const PyObject *op, const PyObject 
     return i;
 }
 
-static int grow_call_slots(fx_calls *c)
+static int grow_call_slots(const fe_allocator *a, fx_calls *c)
 {
-    uint32_t size = c->slots ? (c->mask + 1) * 2 : 64;
-    uint32_t *slots = new_slots(size);
+    uint32_t *slots = fx_new_slots(a, 2 * (size_t)c->count, &c->mask);
 
     if (!slots)
         return -1;
-    PyMem_RawFree(c->slots);
+    fe_resize(a, c->slots, 0);
     c->slots = slots;
-    c->mask = size - 1;
     for (uint32_t i = 0; i < c->count; i++)
         slots[call_slot(c, c->items[i].op, c->items[i].target)] = i;
     return 0;
@@ -59,11 +58,13 @@ static int grow_call_slots(fx_calls *c)
 
 int fx_calls_get(const module_state *st, fx_calls *c, PyObject *op, PyObject *target, uint32_t *out)
 {
-    if ((!c->slots || c->count > c->mask / 2) && grow_call_slots(c) < 0)
+    const fe_allocator *a = &st->pool.allocator;
+
+    if ((!c->slots || c->count > c->mask / 2) && grow_call_slots(a, c) < 0)
         return -1;
     uint32_t *slot = &c->slots[call_slot(c, op, target)];
     if (*slot == EMPTY_SLOT) {
-        if (grow(&c->items, &c->capacity, (size_t)c->count + 1, sizeof *c->items) < 0)
+        if (grow(a, &c->items, &c->capacity, (size_t)c->count + 1, sizeof *c->items) < 0)
             return -1;
         c->items[c->count] =
             (fx_call){.op = Py_XNewRef(op), .target = Py_XNewRef(target), .code = (uint8_t)fx_op(st, op)};
@@ -101,7 +102,7 @@ int fx_call_find_listed(PyObject *table, fx_call *call, bool make)
     return 0;
 }
 
-void fx_calls_clear(fx_calls *c)
+void fx_calls_clear(const module_state *st, fx_calls *c)
 {
     fx_calls old = *c;
 
@@ -111,8 +112,8 @@ void fx_calls_clear(fx_calls *c)
         Py_XDECREF(old.items[i].target);
         Py_XDECREF(old.items[i].listed);
     }
-    PyMem_RawFree(old.items);
-    PyMem_RawFree(old.slots);
+    fe_resize(&st->pool.allocator, old.items, 0);
+    fe_resize(&st->pool.allocator, old.slots, 0);
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------------- */
@@ -129,16 +130,12 @@ static void enter(fx_snapshot *s, uint32_t index)
 /* A hash table with room for some nodes, and those there are entered. */
 static int index_nodes(fx_snapshot *s, size_t room)
 {
-    size_t size = 64;
+    uint32_t *slots = fx_new_slots(s->memory, room, &s->mask);
 
-    while (size < 2 * room)
-        size *= 2;
-    uint32_t *slots = new_slots(size);
     if (!slots)
         return -1;
-    PyMem_RawFree(s->slots);
+    fe_resize(s->memory, s->slots, 0);
     s->slots = slots;
-    s->mask = (uint32_t)size - 1;
     for (uint32_t i = 0; i < (s->total ? s->total : s->count); i++)
         enter(s, i);
     return 0;
@@ -149,9 +146,10 @@ int fx_snapshot_push(fx_snapshot *s, PyObject *node)
     const fx_layout *l = &s->st->fx;
     uint32_t index = s->count;
 
-    if (grow(&s->nodes, &s->capacity, (size_t)index + 1, sizeof *s->nodes) < 0 ||
-        grow(&s->call, &s->call_capacity, (size_t)index + 1, sizeof *s->call) < 0 ||
-        (index > s->mask / 2 && index_nodes(s, (size_t)index + 1) < 0) ||
+    if ((index >= s->capacity && grow(s->memory, &s->nodes, &s->capacity, (size_t)index + 1, sizeof *s->nodes) < 0) ||
+        (index >= s->call_capacity &&
+         grow(s->memory, &s->call, &s->call_capacity, (size_t)index + 1, sizeof *s->call) < 0) ||
+        (index > s->mask / 2 && index_nodes(s, 2 * (size_t)index) < 0) ||
         fx_calls_get(s->st, &s->calls, fx_get(node, l->op), fx_get(node, l->target), &s->call[index]) < 0)
         return -1;
     s->calls.items[s->call[index]].nodes++;
@@ -210,8 +208,8 @@ static int make_room(fx_snapshot *s)
     if (s->length == -1 && PyErr_Occurred())
         return -1;
     size_t room = s->length > 0 && s->length < (1 << 28) ? (size_t)s->length : 0;
-    if (grow(&s->nodes, &s->capacity, room, sizeof *s->nodes) < 0 ||
-        grow(&s->call, &s->call_capacity, room, sizeof *s->call) < 0)
+    if (grow(s->memory, &s->nodes, &s->capacity, room, sizeof *s->nodes) < 0 ||
+        grow(s->memory, &s->call, &s->call_capacity, room, sizeof *s->call) < 0)
         return -1;
     return index_nodes(s, room + 1);
 }
@@ -228,7 +226,7 @@ int fx_snapshot_restart(fx_snapshot *s)
 
 int fx_snapshot_begin(fx_snapshot *s, module_state *st, PyObject *graph)
 {
-    *s = (fx_snapshot){.st = st, .regular = true};
+    *s = (fx_snapshot){.st = st, .memory = &st->pool.allocator, .regular = true};
     if (fx_check_graph(st, graph, &s->root) < 0)
         return -1;
     s->graph = Py_NewRef(graph);
@@ -299,7 +297,7 @@ bool fx_snapshot_is_current(const fx_snapshot *s)
 
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out)
 {
-    if (grow(&s->nodes, &s->capacity, (size_t)s->total + 1, sizeof *s->nodes) < 0)
+    if (grow(s->memory, &s->nodes, &s->capacity, (size_t)s->total + 1, sizeof *s->nodes) < 0)
         return -1;
     *out = s->total;
     s->nodes[s->total++] = s->held ? Py_NewRef(node) : node;
@@ -315,12 +313,14 @@ void fx_snapshot_clear(fx_snapshot *s)
     uint32_t count = old.total ? old.total : old.count;
 
     *s = (fx_snapshot){0};
+    if (!old.memory)
+        return;
     for (uint32_t i = 0; old.held && i < count; i++)
         Py_DECREF(old.nodes[i]);
-    PyMem_RawFree(old.nodes);
-    PyMem_RawFree(old.call);
-    PyMem_RawFree(old.slots);
-    fx_calls_clear(&old.calls);
+    fe_resize(old.memory, old.nodes, 0);
+    fe_resize(old.memory, old.call, 0);
+    fe_resize(old.memory, old.slots, 0);
+    fx_calls_clear(old.st, &old.calls);
     Py_XDECREF(old.root);
     Py_XDECREF(old.graph);
 }

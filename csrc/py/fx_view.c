@@ -3,15 +3,11 @@
  * First everything is asked that may run Python code: facts about what nodes call, which torch's find_nodes table lists.
  * Then the graph is read in one walk from slots, in which no Python code can run, so that its nodes need not be held. Only
  * when the walk has met a call that the table did not list is that asked about, and the walk done again.
- *
- * The walk is bound by memory. Nodes, and what they point to, are fetched ahead of it: the namespace of the graph lists
- * them in the order they were made in, which is nearly that of the list, and so tells early where the next nodes lie.
  */
 #include "fx.h"
 
 #define TRIES 3
-#define LEAD 16u /* how many nodes ahead of the walk are fetched */
-#define LAG 8u   /* how many nodes behind it their operands are read */
+#define LAG 8u /* how many nodes the reading stays behind the walk, while what they point to is fetched into the caches */
 
 /* What the facts of a target tell that is not found out here. */
 #define EFFECTS                                                                                                        \
@@ -25,15 +21,6 @@ typedef struct {
     PyObject *next; /* borrowed: the first node not met yet */
 } listing;
 
-/* Nodes in the order in which they were made: a ring of the last ones that were fetched. */
-typedef struct {
-    PyObject *dict; /* borrowed from the graph's namespace; NULL: none */
-    Py_ssize_t at;
-    PyObject *ring[4 * LEAD];
-    uint32_t head, tail; /* fetched, met */
-    uint32_t missed;
-} fetcher;
-
 typedef struct {
     fx_view *v;
     const fx_wants *wants;
@@ -41,11 +28,11 @@ typedef struct {
     listing *listings; /* by call when that is a function, else by opcode, behind those */
     uint32_t listing_count;
     PyObject *op_listed[FE_OP_COUNT]; /* strong */
-    fetcher fetch;
     bool operands;  /* are read */
     bool out;       /* some node writes to its keyword "out" */
     bool odd_names; /* some are no exact strings */
-    uint32_t *hashes, hash_capacity, *names, name_mask; /* hash table of names: indexes of nodes */
+    uint32_t *hashes, hash_capacity; /* of names, by node */
+    uint32_t *names, name_mask, name_count; /* hash table of the names' nodes */
 } reader;
 
 static int core_error(const fx_view *v, const fe_error *err)
@@ -261,35 +248,37 @@ static int note_twins(fx_view *v, uint32_t index, uint32_t first)
 {
     fe_error err;
 
-    if (fe_grow(&fe_python_allocator, &v->twins, &v->twin_capacity, (size_t)v->twin_count + 2, sizeof *v->twins, &err) < 0)
+    if (fe_grow(v->s.memory, &v->twins, &v->twin_capacity, (size_t)v->twin_count + 2, sizeof *v->twins, &err) < 0)
         return core_error(v, &err);
     v->twins[v->twin_count++] = index;
     v->twins[v->twin_count++] = first;
     return 0;
 }
 
-static int grow_names(reader *r, size_t count)
+/* A hash table with room for some names; those there are entered. */
+static int index_names(reader *r, size_t room)
 {
-    size_t size = 64;
+    uint32_t *names = fx_new_slots(r->v->s.memory, room, &r->name_mask);
 
-    while (size < 2 * count)
-        size *= 2;
-    uint32_t *names = size <= UINT32_MAX / 2 ? PyMem_RawMalloc(size * sizeof *names) : NULL;
     if (!names)
-        return no_memory();
-    memset(names, 0xff, size * sizeof *names);
-    for (uint32_t i = 0; r->names && i <= r->name_mask; i++) {
-        if (r->names[i] == EMPTY_SLOT)
-            continue;
-        uint32_t at = r->hashes[r->names[i]] & (uint32_t)(size - 1);
-        while (names[at] != EMPTY_SLOT)
-            at = (at + 1) & (uint32_t)(size - 1);
-        names[at] = r->names[i];
-    }
-    PyMem_RawFree(r->names);
+        return -1;
+    fe_resize(r->v->s.memory, r->names, 0);
     r->names = names;
-    r->name_mask = (uint32_t)size - 1;
+    for (uint32_t index = 0; index < r->name_count; index++) {
+        uint32_t i = r->hashes[index] & r->name_mask;
+        while (names[i] != EMPTY_SLOT)
+            i = (i + 1) & r->name_mask;
+        names[i] = index;
+    }
     return 0;
+}
+
+/* Of an exact string, which mostly has it already. */
+static uint32_t name_hash(PyObject *name)
+{
+    Py_hash_t hash = ((PyASCIIObject *)name)->hash;
+
+    return (uint32_t)(hash == -1 ? PyObject_Hash(name) : hash);
 }
 
 /* Enter the name of a node, or note the node that bears it already. Hashing and comparing exact strings runs no code. */
@@ -298,16 +287,17 @@ static int enter_name(reader *r, uint32_t index)
     PyObject *name = fx_get(r->v->s.nodes[index], r->l->name);
     fe_error err;
 
-    if (fe_grow(&fe_python_allocator, &r->hashes, &r->hash_capacity, (size_t)index + 1, sizeof *r->hashes, &err) < 0)
-        return core_error(r->v, &err);
     if (!name || !PyUnicode_CheckExact(name)) {
         r->odd_names = true;
         return 0;
     }
-    if ((!r->names || index > r->name_mask / 2) && grow_names(r, (size_t)index + 1) < 0)
+    if (index >= r->hash_capacity &&
+        fe_grow(r->v->s.memory, &r->hashes, &r->hash_capacity, (size_t)index + 1, sizeof *r->hashes, &err) < 0)
+        return core_error(r->v, &err);
+    if (index > r->name_mask / 2 && index_names(r, 2 * (size_t)index) < 0)
         return -1;
-    uint32_t hash = r->hashes[index] = (uint32_t)PyObject_Hash(name);
-    uint32_t i = hash & r->name_mask;
+    uint32_t hash = r->hashes[index] = name_hash(name), i = hash & r->name_mask;
+    r->name_count = index + 1;
     for (; r->names[i] != EMPTY_SLOT; i = (i + 1) & r->name_mask) {
         if (r->hashes[r->names[i]] != hash)
             continue;
@@ -339,58 +329,6 @@ static int enter_odd_names(fx_view *v)
     }
     Py_XDECREF(known);
     return result;
-}
-
-/* ---- fetching ahead --------------------------------------------------------------------------------------------------------- */
-
-static void fetch_to_lead(fetcher *f)
-{
-    PyObject *node, *value;
-
-    while (f->head - f->tail < LEAD && PyDict_Next(f->dict, &f->at, &node, &value)) {
-        f->ring[f->head++ % (4 * LEAD)] = node;
-        __builtin_prefetch((char *)node + 8);
-        __builtin_prefetch((char *)node + 40);
-        __builtin_prefetch((char *)node + 104);
-    }
-}
-
-/* The walk is at this node: go on from behind it. Where the orders differ for long, start again from what was fetched. */
-static void fetch_beyond(fetcher *f, PyObject *node)
-{
-    for (uint32_t i = f->tail; i != f->head; i++) {
-        if (f->ring[i % (4 * LEAD)] == node) {
-            f->tail = i + 1;
-            f->missed = 0;
-            break;
-        }
-    }
-    if (f->missed++ > 4 * LEAD) {
-        f->tail = f->head;
-        f->missed = 0;
-    }
-    fetch_to_lead(f);
-}
-
-/* A node has come into the caches: fetch what it points to. */
-static void fetch_parts(const reader *r, PyObject *node)
-{
-    if (r->operands) {
-        __builtin_prefetch((char *)fx_get(node, r->l->input_nodes) + 16);
-        __builtin_prefetch((char *)fx_get(node, r->l->users) + 16);
-    }
-    if (r->wants->lint)
-        __builtin_prefetch((char *)fx_get(node, r->l->name) + 24);
-}
-
-static void fetch_operands(const reader *r, PyObject *node)
-{
-    PyObject *inputs = r->operands ? fx_get(node, r->l->input_nodes) : NULL;
-
-    if (inputs && PyDict_Check(inputs)) {
-        __builtin_prefetch((char *)((PyDictObject *)inputs)->ma_keys + 8);
-        __builtin_prefetch((char *)((PyDictObject *)inputs)->ma_keys + 56);
-    }
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------------ */
@@ -481,7 +419,6 @@ static int read_operands(fx_view *v, uint32_t index, bool complete)
     return result;
 }
 
-/* The node at an index, once what it points to has been fetched. */
 static int read_node(reader *r, uint32_t index)
 {
     fx_view *v = r->v;
@@ -509,6 +446,9 @@ static int read_node(reader *r, uint32_t index)
     fe_node_place(v->core, id, (fe_point){FE_ROOT, false});
     if (!r->operands)
         return 0;
+    if (index >= v->user_capacity &&
+        fe_grow(v->s.memory, &v->users, &v->user_capacity, (size_t)index + 1, sizeof *v->users, &err) < 0)
+        return core_error(v, &err);
     users = fx_get(node, r->l->users);
     v->users[index] = users && PyDict_Check(users) ? (uint32_t)PyDict_GET_SIZE(users) : UINT32_MAX;
     int result = read_operands(v, index, false);
@@ -516,44 +456,49 @@ static int read_node(reader *r, uint32_t index)
     return result < 0 ? -1 : 0;
 }
 
-static int enter_node(reader *r, PyObject *node)
+/* A node has been reached: what it points to will be read LAG nodes later, and what that points to in between. */
+static void fetch(const reader *r, uint32_t index)
 {
-    fx_view *v = r->v;
-    fe_error err;
+    PyObject *node = r->v->s.nodes[index], *inputs;
 
-    if (fx_snapshot_push(&v->s, node) < 0)
-        return -1;
-    if (fe_grow(&fe_python_allocator, &v->users, &v->user_capacity, v->s.count, sizeof *v->users, &err) < 0)
-        return core_error(v, &err);
-    v->plain &= fx_is_plain(r->l, node);
-    fetch_parts(r, node);
-    if (v->s.count > LAG / 2)
-        fetch_operands(r, v->s.nodes[v->s.count - 1 - LAG / 2]);
-    if (v->s.calls.count > v->core->target_count && read_calls(v) < 0)
-        return -1;
-    return v->s.count > LAG ? read_node(r, v->s.count - 1 - LAG) : 0;
+    if (r->wants->lint)
+        __builtin_prefetch((char *)fx_get(node, r->l->name) + 24);
+    if (!r->operands)
+        return;
+    __builtin_prefetch((char *)fx_get(node, r->l->input_nodes) + 16);
+    __builtin_prefetch((char *)fx_get(node, r->l->users) + 16);
+    if (index < LAG / 2)
+        return;
+    inputs = fx_get(r->v->s.nodes[index - LAG / 2], r->l->input_nodes);
+    if (inputs && PyDict_Check(inputs)) {
+        char *keys = (char *)((PyDictObject *)inputs)->ma_keys;
+        __builtin_prefetch(keys);
+        __builtin_prefetch(keys + 64);
+    }
 }
 
 static int walk(reader *r)
 {
-    fx_walk w = {.s = &r->v->s};
+    fx_view *v = r->v;
+    fx_walk w = {.s = &v->s};
+    uint32_t read = 0;
     PyObject *node;
 
-    if (r->fetch.dict)
-        fetch_to_lead(&r->fetch);
     while ((node = fx_walk_next(&w))) {
-        if (r->fetch.dict)
-            fetch_beyond(&r->fetch, node);
-        if (enter_node(r, node) < 0)
+        v->plain &= fx_is_plain(r->l, node);
+        if (fx_snapshot_push(&v->s, node) < 0 || (v->s.calls.count > v->core->target_count && read_calls(v) < 0))
+            return -1;
+        fetch(r, v->s.count - 1);
+        if (v->s.count > LAG && read_node(r, read++) < 0)
             return -1;
     }
     if (w.failed)
         return -1;
-    for (uint32_t i = r->v->s.count > LAG ? r->v->s.count - LAG : 0; i < r->v->s.count; i++) {
-        if (read_node(r, i) < 0)
+    while (read < v->s.count) {
+        if (read_node(r, read++) < 0)
             return -1;
     }
-    r->v->s.total = r->v->s.count;
+    v->s.total = v->s.count;
     return 0;
 }
 
@@ -595,25 +540,52 @@ static bool wants_operands(const reader *r)
     return r->wants->operands;
 }
 
-static int read_graph(reader *r, const fx_tables *tables)
+/* For as many nodes as the graph says it has. */
+static int make_room(reader *r)
+{
+    fx_view *v = r->v;
+    size_t room = (size_t)(v->s.length > 0 ? v->s.length : 0);
+    fe_error err;
+
+    if (fe_graph_reserve(v->core, room, &err) < 0 ||
+        fe_grow(v->s.memory, &v->users, &v->user_capacity, room, sizeof *v->users, &err) < 0 ||
+        (r->operands &&
+         fe_grow(v->s.memory, &v->core->edges, &v->core->edge_capacity, 2 * room, sizeof(fe_edge), &err) < 0) ||
+        (r->wants->lint && fe_grow(v->s.memory, &r->hashes, &r->hash_capacity, room, sizeof *r->hashes, &err) < 0))
+        return core_error(v, &err);
+    return r->wants->lint ? index_names(r, room + 1) : 0;
+}
+
+/* A graph of ours, whose core takes its memory from the pool. */
+static int new_graph(fx_view *v)
+{
+    fe_graph *core = fe_graph_new(v->s.memory, NULL);
+
+    Py_XSETREF(v->g, core ? (GraphObject *)PyObject_CallNoArgs((PyObject *)v->s.st->graph_type) : NULL);
+    if (!v->g) {
+        fe_graph_free(core);
+        return core ? -1 : no_memory();
+    }
+    fe_graph_free(v->g->core);
+    v->core = v->g->core = core;
+    return 0;
+}
+
+static int read_graph(reader *r)
 {
     fx_view *v = r->v;
 
-    Py_XSETREF(v->g, (GraphObject *)PyObject_CallNoArgs((PyObject *)v->s.st->graph_type));
-    if (!v->g)
+    if (new_graph(v) < 0)
         return -1;
-    v->core = v->g->core;
     v->twin_count = 0;
     v->plain = true;
     v->forward = false;
     r->odd_names = false;
-    PyMem_RawFree(r->names);
-    r->names = NULL;
-    r->fetch = (fetcher){.dict = tables->objects};
+    r->name_count = 0;
     r->operands = wants_operands(r);
     close_listings(r);
-    return open_listings(r) < 0 || fx_snapshot_restart(&v->s) < 0 || read_calls(v) < 0 || walk(r) < 0 ||
-                   read_forward(v) < 0
+    return open_listings(r) < 0 || fx_snapshot_restart(&v->s) < 0 || make_room(r) < 0 || read_calls(v) < 0 ||
+                   walk(r) < 0 || read_forward(v) < 0
                ? -1
                : 0;
 }
@@ -684,7 +656,7 @@ static int open_view(reader *r)
     if (read_table(r, tables.table) < 0 || ask_calls(r, tables.table) < 0)
         result = -1;
     for (int i = 0; result == 1 && i < TRIES; i++) {
-        if (read_graph(r, &tables) < 0 || (asked = ask_calls(r, tables.table)) < 0)
+        if (read_graph(r) < 0 || (asked = ask_calls(r, tables.table)) < 0)
             result = -1;
         else
             result = asked || wants_operands(r) != r->operands;
@@ -706,8 +678,8 @@ int fx_view_open(fx_view *v, module_state *st, PyObject *graph, const fx_wants *
     int result = fx_snapshot_begin(&v->s, st, graph);
     if (result == 0)
         result = open_view(&r);
-    PyMem_RawFree(r.hashes);
-    PyMem_RawFree(r.names);
+    fe_resize(&st->pool.allocator, r.hashes, 0);
+    fe_resize(&st->pool.allocator, r.names, 0);
     for (int i = 0; i < FE_OP_COUNT; i++)
         Py_XDECREF(r.op_listed[i]);
     return result;
@@ -718,8 +690,10 @@ void fx_view_clear(fx_view *v)
     fx_view old = *v;
 
     *v = (fx_view){0};
-    PyMem_RawFree(old.users);
-    PyMem_RawFree(old.twins);
+    if (!old.s.memory)
+        return;
+    fe_resize(old.s.memory, old.users, 0);
+    fe_resize(old.s.memory, old.twins, 0);
     fx_snapshot_clear(&old.s);
     Py_XDECREF(old.owner);
     Py_XDECREF(old.g);

@@ -23,6 +23,8 @@ int op_from_python(GraphObject *g, PyObject *name, fe_op *out);
 int check_target(fe_op op, PyObject *target);
 /* Make a node from parts whose arguments are converted already; they are used up, also on failure. */
 int create_from_parts(GraphObject *g, const node_request *r, fe_node_parts *parts, uint32_t *out);
+/* Erase a node that was just made, because what was to follow has failed; unless it is in use by now. Keeps the exception. */
+void take_back_node(GraphObject *g, uint32_t id);
 
 /* ---- methods ---- */
 

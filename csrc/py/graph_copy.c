@@ -144,10 +144,12 @@ static PyObject *copy_node(GraphObject *g, PyObject *node, transformer *t, PyObj
     if (op_from_python(g, a.op, &r.op) < 0 || check_target(r.op, r.target) < 0 || graph_editable(g) < 0 ||
         transformed_arguments(t, node, &parts) < 0)
         goto done;
-    if (create_from_parts(g, &r, &parts, &id) < 0 || !(copy = graph_node(g, id)))
+    if (create_from_parts(g, &r, &parts, &id) < 0)
         goto done;
-    if (meta_assign((NodeObject *)copy, a.meta) < 0)
+    if (!(copy = graph_node(g, id)) || meta_assign((NodeObject *)copy, a.meta) < 0) {
         Py_CLEAR(copy);
+        take_back_node(g, id);
+    }
 done:
     attributes_clear(&a);
     return copy;
@@ -196,7 +198,7 @@ static PyObject *copied_output(GraphObject *g, PyObject *node, transformer *t)
 
 /* 0: go on, 1: that was the output and *result is set, -1. */
 static int copy_into(GraphObject *g, PyObject *node, PyObject *val_map, transformer *t, PyObject *memo,
-                     PyObject **result)
+                     PyObject *copied, PyObject **result)
 {
     PyObject *op, *copy;
     int done = PySequence_Contains(val_map, node);
@@ -213,10 +215,30 @@ static int copy_into(GraphObject *g, PyObject *node, PyObject *val_map, transfor
         *result = copied_output(g, node, t);
         return *result ? 1 : -1;
     }
-    copy = copy_node(g, node, t, memo);
-    int stored = copy ? PyObject_SetItem(val_map, node, copy) : -1;
-    Py_XDECREF(copy);
+    if (!(copy = copy_node(g, node, t, memo)))
+        return -1;
+    if (PyList_Append(copied, node) < 0 || PyList_Append(copied, copy) < 0) {
+        take_back_node(g, ((NodeObject *)copy)->id);
+        Py_DECREF(copy);
+        return -1;
+    }
+    int stored = PyObject_SetItem(val_map, node, copy);
+    Py_DECREF(copy);
     return stored;
+}
+
+/* After a failure: what was copied goes again, from the last to the first, out of the mapping and the graph. */
+static void take_back_copies(GraphObject *g, PyObject *copied, PyObject *val_map)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = PyList_GET_SIZE(copied) / 2; i-- > 0;) {
+        if (PyObject_DelItem(val_map, PyList_GET_ITEM(copied, 2 * i)) < 0)
+            PyErr_Clear(); /* the last one may not have got there */
+        take_back_node(g, ((NodeObject *)PyList_GET_ITEM(copied, 2 * i + 1))->id);
+    }
+    PyErr_Restore(type, value, traceback);
 }
 
 const char graph_copy_doc[] =
@@ -231,25 +253,28 @@ PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
     static const char *const names[] = {"g", "val_map", "return_output_node", NULL};
     static const parameters p = {"graph_copy", names, 2, 3};
     GraphObject *g = (GraphObject *)self;
-    PyObject *v[3], *nodes = NULL, *iterator = NULL, *memo = NULL, *node, *result = NULL;
+    PyObject *v[3], *nodes = NULL, *iterator = NULL, *memo = NULL, *copied = NULL, *node, *result = NULL;
     int status = -1, with_node;
 
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || (with_node = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0)
         return NULL;
     transformer t = {.g = g, .mapping = v[1]};
     if (find_fx_node(&t) < 0 || !(nodes = PyObject_GetAttrString(v[0], "nodes")) ||
-        !(iterator = PyObject_GetIter(nodes)) || !(memo = PyDict_New()))
+        !(iterator = PyObject_GetIter(nodes)) || !(memo = PyDict_New()) || !(copied = PyList_New(0)))
         goto done;
     status = 0;
     while (status == 0 && (node = PyIter_Next(iterator))) {
-        status = copy_into(g, node, v[1], &t, memo, &result);
+        status = copy_into(g, node, v[1], &t, memo, copied, &result);
         if (status == 1 && with_node)
             Py_XSETREF(result, PyTuple_Pack(2, result, node));
         Py_DECREF(node);
     }
-    if (status == 0 && PyErr_Occurred())
+    if (PyErr_Occurred()) {
         status = -1;
+        take_back_copies(g, copied, v[1]);
+    }
 done:
+    Py_XDECREF(copied);
     Py_XDECREF(t.fx_node);
     Py_XDECREF(memo);
     Py_XDECREF(iterator);

@@ -98,13 +98,24 @@ static int split_candidate(GraphObject *g, PyObject *name, fe_candidate *out, Py
     return 0;
 }
 
+static bool is_ascii(const fe_string *s)
+{
+    unsigned char all = 0;
+
+    for (uint32_t i = 0; i < s->len; i++)
+        all |= (unsigned char)s->data[i];
+    return all < 0x80;
+}
+
 static int add_node(GraphObject *g, fe_node_parts *parts, PyObject *candidate, fe_string *stem, uint32_t *out)
 {
-    PyObject *holder = NULL;
+    PyObject *holder = NULL, *text = NULL;
     char *block = NULL, small[256];
     fe_error err;
     int result = -1;
 
+    if (!candidate && !is_ascii(stem) && !(candidate = text = string_to_python(stem)))
+        return -1;
     if (candidate) {
         if (split_candidate(g, candidate, &parts->name, &holder, &block) < 0)
             goto done;
@@ -125,6 +136,7 @@ static int add_node(GraphObject *g, fe_node_parts *parts, PyObject *candidate, f
 done:
     PyMem_RawFree(block);
     Py_XDECREF(holder);
+    Py_XDECREF(text);
     return result;
 }
 
@@ -143,6 +155,7 @@ static int convert_arguments(GraphObject *g, PyObject *args, PyObject *kwargs, f
         return -1;
     if (kwargs && seq_from_kwargs(g, kwargs, out_kwargs) < 0) {
         fe_seq_free(g->core, *out_args);
+        graph_sweep(g);
         return -1;
     }
     return 0;
@@ -173,6 +186,13 @@ done:
     return result;
 }
 
+void take_back_node(GraphObject *g, uint32_t id)
+{
+    if (!g->pins && !g->busy && fe_node_is_listed(g->core, id) && !g->core->nodes[id].user_count)
+        fe_node_erase(g->core, id);
+    graph_sweep(g);
+}
+
 static int create(GraphObject *g, const node_request *r, uint32_t *out)
 {
     fe_node_parts parts;
@@ -188,7 +208,12 @@ static PyObject *created(GraphObject *g, const node_request *r)
 {
     uint32_t id;
 
-    return create(g, r, &id) < 0 ? NULL : graph_node(g, id);
+    if (create(g, r, &id) < 0)
+        return NULL;
+    PyObject *node = graph_node(g, id);
+    if (!node)
+        take_back_node(g, id);
+    return node;
 }
 
 const char create_node_doc[] =

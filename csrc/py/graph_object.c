@@ -186,8 +186,14 @@ static fe_string *stem_of(GraphObject *g, PyObject *target)
 
     if (text && !PyUnicode_Check(text))
         PyErr_Format(PyExc_TypeError, "the name of target %R is %R, not a string", target, text);
-    else if (text)
-        s = string_from_python(g, text);
+    else if (text && !(s = string_from_python(g, text)) && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+        PyErr_Clear();
+        PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "replace"); /* a name has "_" there in any case */
+        fe_error err;
+        if (bytes && !(s = fe_string_get(g->core, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes), &err)))
+            raise_core(g->state, &err);
+        Py_XDECREF(bytes);
+    }
     Py_XDECREF(text);
     return s;
 }

@@ -117,6 +117,7 @@ static int module_exec(PyObject *m)
 {
     module_state *st = state_of(m);
 
+    fx_pool_init(&st->pool);
     return make_strings(st) < 0 || import_names(st) < 0 || reserve_names(st) < 0 || add_types(m, st) < 0 ? -1 : 0;
 }
 
@@ -191,6 +192,7 @@ static void module_free(void *m)
     module_clear((PyObject *)m);
     if (state_of((PyObject *)m)->reserved.arena.allocator)
         fe_reserved_clear(&state_of((PyObject *)m)->reserved);
+    fx_pool_clear(&state_of((PyObject *)m)->pool);
 }
 
 static PyModuleDef_Slot module_slots[] = {

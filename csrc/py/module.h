@@ -26,6 +26,16 @@ typedef struct {
     PyObject *held;          /* tuple: keeps alive what this struct borrows */
 } fx_layout;
 
+/* Large blocks that calls on live torch.fx graphs have used, kept for the next (fx_pool.c). */
+#define FX_POOL_BLOCKS 16
+
+typedef struct {
+    fe_allocator allocator;
+    void *blocks[FX_POOL_BLOCKS];
+    uint32_t count;
+    size_t bytes;
+} fx_pool;
+
 typedef struct {
     PyTypeObject *graph_type, *node_type, *nodes_type, *nodes_iter_type, *users_type, *users_iter_type, *meta_type,
         *meta_iter_type, *insert_point_type;
@@ -50,6 +60,7 @@ typedef struct {
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
     fe_reserved reserved;
     fx_layout fx;
+    fx_pool pool;
 } module_state;
 
 typedef struct NodeObject NodeObject;
@@ -230,6 +241,9 @@ typedef struct rendering rendering;
 rendering *rendering_new(GraphObject *g);
 const fe_renderer *rendering_of(const rendering *r);
 void rendering_free(rendering *r);
+
+void fx_pool_init(fx_pool *p);
+void fx_pool_clear(fx_pool *p);
 
 extern const fe_allocator fe_python_allocator;
 extern PyMethodDef fx_functions[];

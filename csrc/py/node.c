@@ -369,23 +369,49 @@ static int set_kwargs(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 PyDoc_STRVAR(update_arg_doc, "update_arg($self, idx, arg)\n--\n\n"
                              "Replace args[idx]. Raises IndexError when there is no such argument.");
 
+/* A copy of the node's arguments with one of them put in place; on failure the value is still the caller's. */
+static fe_seq *with_argument(PyObject *self, Py_ssize_t index, fe_value value)
+{
+    fe_graph *c = node_of(self)->graph->core;
+    Py_ssize_t len = detail(self)->args ? (Py_ssize_t)detail(self)->args->len : 0;
+    fe_seq *args;
+    fe_error err;
+
+    if (index < -len || index >= len) {
+        PyErr_Format(PyExc_IndexError, "update_arg() index %zd is out of range: node '%S' has %zd arguments", index, self,
+                     len);
+        return NULL;
+    }
+    if (fe_seq_copy(c, &(fe_value_map){NULL, NULL}, detail(self)->args, &args, &err) < 0) {
+        raise(self, &err);
+        return NULL;
+    }
+    fe_value *at = &args->items[index < 0 ? index + len : index];
+    fe_value_free(c, *at);
+    *at = value;
+    return args;
+}
+
 static PyObject *Node_update_arg(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const char *const names[] = {"idx", "arg", NULL};
     static const parameters p = {"update_arg", names, 2, 2};
-    PyObject *v[2], *list = NULL, *tuple = NULL;
-    int result = -1;
+    GraphObject *g = node_of(self)->graph;
+    PyObject *v[2];
+    fe_value value;
 
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || editable(self) < 0)
         return NULL;
-    PyObject *old = get_args(self, NULL);
-    if (old && (list = PySequence_List(old)) && PyObject_SetItem(list, v[0], v[1]) == 0 &&
-        (tuple = PyList_AsTuple(list)))
-        result = assign_args(self, tuple);
-    Py_XDECREF(tuple);
-    Py_XDECREF(list);
-    Py_XDECREF(old);
-    return result < 0 ? NULL : Py_NewRef(Py_None);
+    Py_ssize_t index = PyNumber_AsSsize_t(v[0], PyExc_IndexError);
+    if ((index == -1 && PyErr_Occurred()) || value_from_python(g, v[1], &value) < 0)
+        return NULL;
+    fe_seq *changed = editable(self) < 0 ? NULL : with_argument(self, index, value);
+    if (!changed) {
+        fe_value_free(g->core, value);
+        graph_sweep(g);
+        return NULL;
+    }
+    return put_arguments(self, changed, true, NULL, false) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(insert_arg_doc, "insert_arg($self, idx, arg)\n--\n\n"

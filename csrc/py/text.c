@@ -46,17 +46,22 @@ static PyObject *argument_text(const module_state *st, PyObject *o)
     return text;
 }
 
-/* "Name\nfield\nfield\n" for a named tuple, "module.Name\n" for any other tuple class. */
+/* "Name\nfield\nfield\n" for a named tuple, "module.Name" for another tuple class with a repr of its own, else "". */
 static PyObject *fields_text(const module_state *st, PyObject *type)
 {
     PyObject *fields, *names = NULL, *text = NULL, *end = PyUnicode_FromString("\n");
 
     if (!end || lookup_attr(type, st->str_fields, &fields) < 0)
         goto done;
+    if (((PyTypeObject *)type)->tp_repr == PyTuple_Type.tp_repr) {
+        text = PyUnicode_FromString("");
+        Py_XDECREF(fields);
+        goto done;
+    }
     if (!fields) {
         PyObject *module = PyObject_GetAttrString(type, "__module__"),
                  *name = PyObject_GetAttrString(type, "__qualname__");
-        text = module && name ? PyUnicode_FromFormat("%S.%S\n", module, name) : NULL;
+        text = module && name ? PyUnicode_FromFormat("%S.%S", module, name) : NULL;
         Py_XDECREF(module);
         Py_XDECREF(name);
         goto done;

@@ -16,6 +16,7 @@ typedef struct {
 } converter;
 
 static int convert(converter *c, PyObject *o, fe_value *out);
+static int resolve_node(void *ctx, PyObject *o, fe_value *out);
 
 static int raise(GraphObject *g, const fe_error *err)
 {
@@ -243,6 +244,33 @@ static int convert_container(converter *c, PyObject *o, fe_value *out)
     return result;
 }
 
+static bool is_torch_node(const module_state *st, PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+
+    if (st->fx.node_type)
+        return type == st->fx.node_type || PyType_IsSubtype(type, st->fx.node_type);
+    if (strcmp(type->tp_name, "Node") != 0)
+        return false;
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
+    bool found = module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.fx.node") == 0;
+    PyErr_Clear();
+    Py_XDECREF(module);
+    return found;
+}
+
+/* Any other object. A node of torch.fx among the arguments of a native graph would be kept like one, in silence. */
+static int convert_other(converter *c, PyObject *o, fe_value *out)
+{
+    if (c->nodes != resolve_node || !is_torch_node(c->g->state, o))
+        return convert_object(c, o, out);
+    PyErr_Format(PyExc_ValueError,
+                 "argument '%S' is a node of a torch.fx graph; map nodes when you copy (node_copy's arg_transform), or "
+                 "read the whole graph with from_fx",
+                 o);
+    return -1;
+}
+
 static int convert(converter *c, PyObject *o, fe_value *out)
 {
     PyTypeObject *type = Py_TYPE(o);
@@ -265,7 +293,7 @@ static int convert(converter *c, PyObject *o, fe_value *out)
     else if (type == &PyComplex_Type)
         return convert_complex(c, o, out);
     else
-        return convert_object(c, o, out);
+        return convert_other(c, o, out);
     return 0;
 }
 
@@ -293,11 +321,19 @@ static int resolve_node(void *ctx, PyObject *o, fe_value *out)
     return 1;
 }
 
+/* What a failed conversion took is given back at once. */
+static int finish(GraphObject *g, int result)
+{
+    if (result < 0)
+        graph_sweep(g);
+    return result;
+}
+
 int value_from_python(GraphObject *g, PyObject *o, fe_value *out)
 {
     converter c = {.g = g, .nodes = resolve_node, .ctx = g};
 
-    return convert(&c, o, out);
+    return finish(g, convert(&c, o, out));
 }
 
 int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, void *ctx, bool exact_tuples,
@@ -305,7 +341,7 @@ int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, voi
 {
     converter c = {.g = g, .nodes = nodes, .ctx = ctx, .exact_tuples = exact_tuples};
 
-    return convert(&c, o, out);
+    return finish(g, convert(&c, o, out));
 }
 
 int seq_from_args(GraphObject *g, PyObject *args, fe_seq **out)
@@ -317,7 +353,7 @@ int seq_from_args(GraphObject *g, PyObject *args, fe_seq **out)
         return 0;
     fe_seq *s = new_seq(g, PyTuple_GET_SIZE(args), FE_NONE_ID);
     if (!s || fill_items(&c, args, s) < 0)
-        return -1;
+        return finish(g, -1);
     *out = s;
     return 0;
 }
@@ -331,7 +367,7 @@ int seq_from_kwargs(GraphObject *g, PyObject *kwargs, fe_seq **out)
         return 0;
     fe_seq *s = new_seq(g, 2 * PyDict_GET_SIZE(kwargs), FE_NONE_ID);
     if (!s || fill_pairs(&c, kwargs, s) < 0)
-        return -1;
+        return finish(g, -1);
     *out = s;
     return 0;
 }

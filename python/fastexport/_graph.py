@@ -226,6 +226,7 @@ class Graph(_core.Graph):
 
     def __copy__(self) -> Graph:
         graph = self._copy(False)
+        graph.__dict__.update(self.__dict__)
         graph.extras = dict(self.extras) if self.extras else None
         graph.subgraphs = dict(self.subgraphs) if self.subgraphs else None
         return graph
@@ -234,6 +235,7 @@ class Graph(_core.Graph):
         memo = {} if memo is None else memo
         graph = self._copy(True)
         memo[id(self)] = graph
+        graph.__dict__.update(copy.deepcopy(self.__dict__, memo))
         graph.extras = copy.deepcopy(self.extras, memo)
         graph.subgraphs = copy.deepcopy(self.subgraphs, memo)
         return graph

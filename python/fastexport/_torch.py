@@ -191,6 +191,13 @@ def normalized_arguments(
 # ---- dead code
 
 
+def dtype_abbreviation(dtype: torch.dtype) -> str:
+    """How torch.fx writes a dtype in the text of a node, such as "f32"."""
+    from torch.utils._dtype_abbrs import dtype_abbrs
+
+    return dtype_abbrs[dtype]
+
+
 def _impure_random() -> bool:
     """What torch.fx's dead-code elimination passes to is_impure."""
     if torch._guards.TracingContext.try_get():

@@ -286,8 +286,14 @@ static void test_objects(void)
     CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, pair), FE_TEXT_ARG), "(%x, s)");
     CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, pair), FE_TEXT_STR), "Pair(first=x, second='s')");
     CHECK_TEXT(value_text(g, &plain_renderer, value_seq(FE_TUPLE, pair), FE_TEXT_STR), "<tuple>");
-    fields[0] = (fe_text){"torch.Size\n", 11};
+    fields[0] = (fe_text){"torch.Size", 10}; /* no fields */
     CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, pair), FE_TEXT_STR), "torch.Size([x, 's'])");
+    fields[0] = (fe_text){"", 0}; /* no repr of its own */
+    CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, pair), FE_TEXT_STR), "(x, 's')");
+    fe_seq *none = fe_seq_new(g, 0, object, &err);
+    CHECK(none);
+    fields[0] = (fe_text){"Empty\n", 6};
+    CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, none), FE_TEXT_STR), "Empty()");
     fields[0] = (fe_text){"Short\nfirst\n", 12}; /* fewer fields than items */
     CHECK_TEXT(value_text(g, &r, value_seq(FE_TUPLE, pair), FE_TEXT_STR), "Short(first=x, 's')");
 

@@ -1,0 +1,176 @@
+"""Run by test_memory.py in a process of its own: operations with each allocation failing in turn.
+
+The allocators of Python fail once, or from some point on. Then the call has to raise MemoryError, leave the graph as it
+was, hold on to nothing, and work when it is called again.
+"""
+
+import _testcapi
+import copy
+import gc
+import operator
+import sys
+import tracemalloc
+import weakref
+from collections import namedtuple
+
+from helpers import ORDER_FAULTS, codes, small_graph, structure
+
+import fastexport
+from fastexport import Graph
+
+Pair = namedtuple("Pair", "first second")
+LAST = 8  # so many calls in a row that succeed: no allocation is left to fail
+SOURCE = small_graph()[0]
+SOURCE.node("add").meta = {"tag": {"deep": [1]}}
+
+
+class Value:
+    """Something that must be let go."""
+
+
+def build():
+    g, x, add, mul, out = small_graph()
+    add.meta = {"val": [1], "tag": Value()}
+    mul.args = (add, [x, {"k": (x, Pair(1, x))}, slice(x, None)], 1.5, "text", Value())
+    with g.inserting_before(out):
+        first = g.call_function(operator.getitem, (mul, 0), name="first")
+        second = g.call_function(operator.getitem, (mul, 0), name="second")
+        g.call_function(operator.neg, (x,), name="dead")
+        g.call_function(operator.neg, (g.node("dead"),), {"k": Value()}, name="deader")
+    out.args = ((first, second),)
+    return g
+
+
+OTHER = build()
+
+
+def nested(x):
+    return [x, {"k": (x, slice(x, None)), "v": Value()}, Pair(Value(), [1j, 1 << 80, "new text", 2.5, None])]
+
+
+class ToNode:
+    def __init__(self, node):
+        self.node = node
+
+    def __call__(self, node):
+        return self.node
+
+
+# No closures in these, which CPython 3.11 leaks when it can't make the cell; no `with` and `finally`, which it does not
+# get out of where no memory is left at all; and no pickles, for it crashes when it can't make an iterator over a dict.
+OPERATIONS = {
+    "Graph": lambda g: Graph(),
+    "placeholder": lambda g: g.placeholder("y", int, [Value()]),
+    "call_function": lambda g: g.call_function(operator.sub, (g.node("x"), nested(g.node("x"))), {"k": Value()}),
+    "call_method": lambda g: g.call_method("method_" + "m" * 300, (g.node("x"),), {}, Value),
+    "create_node": lambda g: g.create_node("call_function", Pair, (g.node("x"),), {}, "n\u00e4me", Value()),
+    "output": lambda g: g.output(nested(g.node("x"))),
+    "args": lambda g: setattr(g.node("mul"), "args", (g.node("add"), nested(g.node("x")))),
+    "kwargs": lambda g: setattr(g.node("mul"), "kwargs", {"a": nested(g.node("x"))}),
+    "update_arg": lambda g: g.node("mul").update_arg(1, nested(g.node("x"))),
+    "insert_arg": lambda g: g.node("mul").insert_arg(1, nested(g.node("x"))),
+    "update_kwarg": lambda g: g.node("mul").update_kwarg("new", nested(g.node("x"))),
+    "replace_input_with": lambda g: g.node("mul").replace_input_with(g.node("x"), g.node("add")),
+    "replace_all_uses_with": lambda g: g.node("add").replace_all_uses_with(g.node("x")),
+    "replace_chosen": lambda g: g.node("x").replace_all_uses_with(g.node("add"), lambda user: user.name == "mul"),
+    "propagate": lambda g: g.node("add").replace_all_uses_with(g.node("x"), propagate_meta=True),
+    "erase_node": lambda g: g.erase_node(g.node("deader")),
+    "move": lambda g: g.node("mul").prepend(g.node("x")),
+    "name": lambda g: setattr(g.node("mul"), "name", "another"),
+    "target": lambda g: setattr(g.node("mul"), "target", operator.xor),
+    "op": lambda g: setattr(g.node("mul"), "op", "call_method"),
+    "type": lambda g: setattr(g.node("mul"), "type", Value()),
+    "read args": lambda g: (g.node("mul").args, g.node("mul").kwargs, g.node("mul").all_input_nodes),
+    "read users": lambda g: (list(g.node("x").users), dict(g.node("x").users), repr(g.node("x").users)),
+    "walk": lambda g: (list(g.nodes), list(reversed(g.nodes)), repr(g.nodes), sorted(g.nodes)),
+    "find_nodes": lambda g: (g.find_nodes(op="call_function", target=operator.neg), g.find_nodes(op="output")),
+    "insert point": lambda g: g.inserting_before(g.node("mul")).__exit__(),
+    "meta set": lambda g: g.node("x").meta.__setitem__("new key", Value()),
+    "meta set more": lambda g: g.node("add").meta.__setitem__("third", Value()),
+    "meta delete": lambda g: g.node("add").meta.pop("tag"),
+    "meta update": lambda g: g.node("add").meta.update({i: Value() for i in range(20)}),
+    "meta assign": lambda g: setattr(g.node("add"), "meta", {"a": Value(), "b": 2, "c": 3}),
+    "meta read": lambda g: (dict(g.node("add").meta), g.node("add").meta.items(), g.node("add").meta | {1: 2}),
+    "str": str,
+    "format_node": lambda g: g.node("mul").format_node(),
+    "equal": lambda g: (g == SOURCE, g == OTHER),
+    "node_copy": lambda g: g.node_copy(SOURCE.node("add"), ToNode(g.node("x"))),
+    "graph_copy": lambda g: g.graph_copy(SOURCE, {}),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "lint": lambda g: (g.lint(), g.lint(all=True)),
+    "is_impure": lambda g: [node.is_impure() for node in g.nodes],
+    "eliminate_dead_code": lambda g: g.eliminate_dead_code(),
+    "eliminate_dead_code, torch": lambda g: g.eliminate_dead_code(policy="torch"),
+    "eliminate_dead_code, explain": lambda g: g.eliminate_dead_code(explain=True),
+    "eliminate_getitems": lambda g: g.eliminate_getitems(),
+    "eliminate_getitems, torch": lambda g: g.eliminate_getitems(policy="torch"),
+}
+
+
+def state(g):
+    return structure(g), str(g), {node.name for node in g.nodes if node.graph is g}
+
+
+def attempt(operation, g, start, stop):
+    """Whether the call succeeded, with the allocations from start to stop failing."""
+    _testcapi.set_nomemory(start, stop)
+    try:
+        operation(g)
+    except MemoryError:
+        return False
+    finally:
+        _testcapi.remove_mem_hooks()
+    return True
+
+
+def living():
+    gc.collect()
+    return sum(type(o) is Value for o in gc.get_objects())
+
+
+def run(name, operation, *, once):
+    operation(build())
+    good = failures = start = 0
+    while good < LAST:
+        g = build()
+        before = state(g)
+        seen = weakref.ref(g)
+        if attempt(operation, g, start, start + 1 if once else 0):
+            good += 1
+        else:
+            good = 0
+            failures += 1
+            assert state(g) == before, f"{name}: allocation {start} left the graph changed"
+            operation(g)
+        assert set(codes(g)) <= ORDER_FAULTS | {"TARGET_TYPE"}, f"{name}: allocation {start}: {codes(g)}"
+        del g, before
+        gc.collect()
+        assert seen() is None, f"{name}: allocation {start} leaked the graph"
+        start += 1
+        assert start < 5000, f"{name}: no end"
+    return failures
+
+
+def main(names):
+    for name in names or OPERATIONS:
+        operation = OPERATIONS[name]
+        for once in (True, False):
+            tracemalloc.start()
+            run(name, operation, once=once)  # what is cached is cached now
+            gc.collect()
+            values = living()
+            memory = tracemalloc.get_traced_memory()[0]
+            failures = run(name, operation, once=once)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - memory
+            tracemalloc.stop()
+            assert living() == values, f"{name}: {living() - values} values leaked"
+            # Free lists and caches of Python make some noise; what leaks in most failures stands out of it.
+            assert grown < 12_000, f"{name}: {grown} bytes leaked in {failures} failures"
+            print(f"{name}: {failures}")
+
+
+if __name__ == "__main__":
+    assert "torch" not in sys.modules and fastexport.__version__
+    main(sys.argv[1:])
