@@ -108,6 +108,10 @@ OPERATIONS = {
 }
 
 
+# Making the result of a pass comes after the pass: without memory for it the graph may be as it should be then.
+PASSES = {name for name in OPERATIONS if name.startswith("eliminate")}
+
+
 def state(g):
     return structure(g), str(g), {node.name for node in g.nodes if node.graph is g}
 
@@ -130,7 +134,9 @@ def living():
 
 
 def run(name, operation, *, once):
-    operation(build())
+    done = build()
+    operation(done)
+    allowed = [state(done)] if name in PASSES else []
     good = failures = start = 0
     while good < LAST:
         g = build()
@@ -141,7 +147,7 @@ def run(name, operation, *, once):
         else:
             good = 0
             failures += 1
-            assert state(g) == before, f"{name}: allocation {start} left the graph changed"
+            assert state(g) in [before, *allowed], f"{name}: allocation {start} left the graph changed"
             operation(g)
         assert set(codes(g)) <= ORDER_FAULTS | {"TARGET_TYPE"}, f"{name}: allocation {start}: {codes(g)}"
         del g, before

@@ -600,7 +600,7 @@ static int ask_call_facts(fx_view *v)
             continue;
         if (ask(v->s.st->call_facts, &v->s.nodes[i], 1, &flags) < 0)
             return -1;
-        v->core->nodes[fx_view_id(i)].flags |= (uint8_t)(flags & (FE_NODE_IMPURE | FE_NODE_FX_IMPURE));
+        v->core->nodes[fx_view_id(i)].flags |= (uint8_t)(flags & (FE_NODE_IMPURE | FE_NODE_FX_IMPURE | FE_NODE_RANDOM));
     }
     return 0;
 }

@@ -15,7 +15,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-class immutable_list(list):
+class immutable_list(list[Any]):
     """A list in the arguments of a node."""
 
     __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse
@@ -28,7 +28,7 @@ class immutable_list(list):
         return type(self), (tuple(self),)
 
 
-class immutable_dict(dict):
+class immutable_dict(dict[Any, Any]):
     """A dict in the arguments of a node."""
 
     __delitem__ = __ior__ = __setitem__ = _refuse

@@ -86,9 +86,8 @@ class _Torch:
             if (found := _find("torch._C", name)) is not None
         ]
         self.packets: dict[int, _Overloads] = {}
-        self.overloads: dict[
-            int, tuple[object, int]
-        ] = {}  # with the object, whose id then stays its own
+        # By id: the operator, its flags, and what tells whether an effect was registered for it since.
+        self.overloads: dict[int, tuple[object, int, Any]] = {}
 
     def complete(self) -> bool:
         """Whether everything was found: not yet so while torch is being imported."""

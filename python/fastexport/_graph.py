@@ -6,6 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastexport import _core, _node, _pickle
@@ -72,16 +73,15 @@ class Graph(_core.Graph):
             ids, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
         else:
             ids, reasons = self._eliminate_by_callback(is_impure_node, explain)
-        inner = [
-            (path, graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain))
-            for path, graph in (self._reached_subgraphs(policy) if recurse else ())
-        ]
+        inner = []
+        for path, graph in self._reached_subgraphs(policy) if recurse else ():
+            inner.append((path, graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain)))
         if reasons is not None:
             reasons.update(_under_paths((path, (result.reasons or {}).items()) for path, result in inner))
         return PassResult(
             "eliminate_dead_code",
             bool(ids) or any(result.modified for _, result in inner),
-            removed=lambda: self._names(ids) + _inner_names(inner),
+            removed=partial(_removed_names, self, ids, inner),
             reasons=reasons,
             seconds=time.perf_counter() - start,
         )
@@ -120,23 +120,14 @@ class Graph(_core.Graph):
         check_policy(policy)
         start = time.perf_counter()
         removed, kept = self._eliminate_getitems(policy == "torch")
-        inner = [
-            (path, graph.eliminate_getitems(policy=policy))
-            for path, graph in ((self.subgraphs or {}).items() if recurse else ())
-        ]
-
-        def replaced() -> dict[str, str]:
-            pairs = dict(zip(self._names(removed), self._names(kept), strict=True))
-            pairs.update(
-                (f"{path}/{old}", f"{path}/{new}") for path, result in inner for old, new in result.replaced.items()
-            )
-            return pairs
-
+        inner = []
+        for path, graph in (self.subgraphs or {}).items() if recurse else ():
+            inner.append((path, graph.eliminate_getitems(policy=policy)))
         return PassResult(
             "eliminate_getitems",
             bool(removed) or any(result.modified for _, result in inner),
-            removed=lambda: self._names(removed) + _inner_names(inner),
-            replaced=replaced,
+            removed=partial(_removed_names, self, removed, inner),
+            replaced=partial(_replaced_names, self, removed, kept, inner),
             seconds=time.perf_counter() - start,
         )
 
@@ -249,7 +240,7 @@ class Graph(_core.Graph):
         Args:
             file: where to print to; sys.stdout when None.
         """
-        head = ("opcode", "name", "target", "args", "kwargs")
+        head: tuple[str, ...] = ("opcode", "name", "target", "args", "kwargs")
         rows = [head, *((n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in self.nodes)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         rows.insert(1, tuple("-" * width for width in widths))
@@ -257,9 +248,17 @@ class Graph(_core.Graph):
             print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), file=file)
 
 
-def _inner_names(inner: list[tuple[str, PassResult]]) -> list[str]:
-    """Names of nodes that a pass removed in subgraphs, as ``path/name``."""
-    return [f"{path}/{name}" for path, result in inner for name in result.removed]
+def _removed_names(graph: Graph, ids: bytes, inner: list[tuple[str, PassResult]]) -> list[str]:
+    """Names of the nodes that a pass removed; of those in subgraphs, as ``path/name``."""
+    return graph._names(ids) + [f"{path}/{name}" for path, result in inner for name in result.removed]
+
+
+def _replaced_names(graph: Graph, removed: bytes, kept: bytes, inner: list[tuple[str, PassResult]]) -> dict[str, str]:
+    """Names of the nodes that a pass replaced, with those in their places."""
+    pairs = dict(zip(graph._names(removed), graph._names(kept), strict=True))
+    for path, result in inner:
+        pairs.update((f"{path}/{old}", f"{path}/{new}") for old, new in result.replaced.items())
+    return pairs
 
 
 def _under_paths(groups: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> dict[str, str]:

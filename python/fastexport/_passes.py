@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fastexport import _core
 from fastexport._errors import LintFault
-from fastexport._graph import Policy, check_policy
+from fastexport._graph import Graph, Policy, check_policy
 from fastexport._results import PassResult
 
 
@@ -40,7 +39,7 @@ def eliminate_dead_code(
         TypeError: g is none of these.
     """
     check_policy(policy)
-    if isinstance(g, _core.Graph):
+    if isinstance(g, Graph):
         return g.eliminate_dead_code(
             is_impure_node, keep_random=keep_random, recurse=recurse, policy=policy, explain=explain
         )
@@ -66,7 +65,7 @@ def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe")
         A `PassResult`; ``replaced`` tells the node in the place of each removed one.
     """
     check_policy(policy)
-    if isinstance(g, _core.Graph):
+    if isinstance(g, Graph):
         return g.eliminate_getitems(recurse=recurse, policy=policy)
     from fastexport import _torch
 
@@ -89,7 +88,7 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
         LintError: there is a fault and ``all`` is false. It is a RuntimeError, and for a target of the wrong type a
             ValueError, as in torch.fx.
     """
-    if isinstance(g, _core.Graph):
+    if isinstance(g, Graph):
         return g.lint(all=all)
     from fastexport import _torch
 
@@ -126,7 +125,7 @@ def run_passes(
     """
     check_policy(policy)
     chain = [_find_pass(item) for item in passes]
-    if isinstance(g, _core.Graph):
+    if isinstance(g, Graph):
         return [run(g, policy) for run in chain]
     from fastexport import _torch
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch.fx
 from torch.fx.node import map_aggregate
 
-from fastexport import _core, _facts
+from fastexport import _core, _fact_tables, _facts
 from fastexport._errors import LintFault
 from fastexport._graph import Graph
 
@@ -88,10 +88,10 @@ def build(graph: Graph, built: torch.fx.Graph) -> None:
 # ---- dead code
 
 _WHY = {
-    _facts.MUTATES: "kept: it writes to an operand",
-    _facts.EFFECT: "kept: it has an effect",
-    _facts.NO_RESULT: "kept: it returns nothing, so it is there for an effect",
-    _facts.UNKNOWN: "kept: nothing is known about its target, so it may have an effect",
+    _fact_tables.MUTATES: "kept: it writes to an operand",
+    _fact_tables.EFFECT: "kept: it has an effect",
+    _fact_tables.NO_RESULT: "kept: it returns nothing, so it is there for an effect",
+    _fact_tables.UNKNOWN: "kept: nothing is known about its target, so it may have an effect",
 }
 
 
@@ -101,13 +101,14 @@ def _effect(node: torch.fx.Node, keep_random: bool) -> str | None:
         return "kept: an input of the graph" if node.op == "placeholder" else "kept: the output of the graph"
     flags = _facts.target_facts(node.op, node.target, node.graph.owning_module)
     if node.target in (_facts.registered_effects() or ()):
-        flags |= _facts.EFFECT
+        flags |= _fact_tables.EFFECT
     for flag, why in _WHY.items():
         if flags & flag:
             return why
-    if keep_random and flags & _facts.RANDOM:
+    call = _facts.call_facts(node) if flags & _fact_tables.PER_NODE else 0
+    if keep_random and (flags & _fact_tables.RANDOM or call & _fact_tables.NODE_RANDOM):
         return "kept: it draws random numbers (keep_random)"
-    if flags & _facts.PER_NODE and _facts.call_facts(node) & _facts.NODE_IMPURE:
+    if call & _fact_tables.NODE_IMPURE:
         return "kept: this call has an effect"
     out = node.kwargs.get("out")
     return "kept: it writes to its out= argument" if isinstance(out, (torch.fx.Node, tuple, list)) else None
