@@ -77,8 +77,8 @@ def module_state(module):
 
 
 def root_module():
-    """A module with what call_module and get_attr nodes can refer to."""
-    root = torch.nn.Module()
+    """A GraphModule with what call_module and get_attr nodes can refer to."""
+    root = fx.GraphModule(torch.nn.Module(), fx.Graph())
     root.linear = torch.nn.Linear(2, 2)
     root.weight = torch.nn.Parameter(torch.ones(2))
     root.deep = torch.nn.Module()
@@ -88,10 +88,12 @@ def root_module():
     return root
 
 
-def owned(graph, root=None):
-    """The graph, with a GraphModule of it as its owning module."""
-    fx.GraphModule(root_module() if root is None else root, graph)
-    return graph
+def owned(graph, module=None):
+    """A GraphModule of the graph, which becomes its owning module. No code is made of it: that may be impossible."""
+    module = root_module() if module is None else module
+    module._graph = graph
+    graph.owning_module = module
+    return module
 
 
 def graph_of(*steps, output=None):
@@ -113,10 +115,10 @@ def graph_of(*steps, output=None):
 
 
 def exported_cond():
-    """A program with a torch.cond, so with subgraphs; its arguments."""
+    """A program with a torch.cond, so with subgraphs; its argument x and its keyword argument scale."""
 
     class Choose(torch.nn.Module):
-        def forward(self, x, scale=1.0):
+        def forward(self, x, *, scale):
             def double(y):
                 return (y * 2 * scale,)
 
@@ -125,8 +127,8 @@ def exported_cond():
 
             return torch.cond(x.sum() > 0, double, negate, (x,))
 
-    args = (torch.ones(3),)
-    return torch.export.export(Choose(), args), args
+    x, scale = torch.ones(3), torch.tensor(1.5)
+    return torch.export.export(Choose(), (x,), {"scale": scale}), x, scale
 
 
 @functools.cache
@@ -268,4 +270,5 @@ def build(recipe):
         node = graph.create_node(op, target, args, made(step.kwargs, nodes), step.name, step.type)
         node.meta = dict(step.meta)
     graph.output(made(result, list(graph.nodes)))
-    return owned(graph)
+    owned(graph)
+    return graph

@@ -5,6 +5,7 @@ import operator
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import fastexport
 
@@ -119,7 +120,7 @@ def run_python(code, *args, timeout=120):
         capture_output=True,
         text=True,
         timeout=timeout,
-        env=None,
+        cwd=Path(__file__).parent,
     )
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result.stdout

@@ -13,6 +13,7 @@ from typing import Any
 
 from fastexport import _core
 from fastexport._core import Node
+from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
 from fastexport._errors import FastExportError, LintError, LintFault
 from fastexport._graph import Graph
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
@@ -23,14 +24,18 @@ __version__ = "0.1.0"
 __all__ = [
     "FastExportError",
     "Graph",
+    "Insertion",
     "LintError",
     "LintFault",
     "Node",
     "PassResult",
     "eliminate_dead_code",
     "eliminate_getitems",
+    "erase_nodes",
     "from_fx",
+    "insert_nodes",
     "lint",
+    "replace_all_uses",
     "run_passes",
 ]
 

@@ -20,6 +20,7 @@ from torch.fx import graph as fx_graph_module
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fastexport import _core, _torch_public
+from fastexport._edits import Insertion
 from fastexport._errors import LintFault, lint_error
 from fastexport._graph import Graph
 
@@ -457,3 +458,38 @@ def native_twin(obj: Any) -> Iterator[Graph]:
         modified = twin.apply(parts.program)
     if modified and parts.module is not None:
         parts.module.recompile()
+
+
+# ---- many edits at once
+
+
+def erase_nodes(graph: torch.fx.Graph, nodes: list[Any]) -> None:
+    """See `fastexport.erase_nodes`."""
+    _erase(_parts(graph).graph, nodes)
+
+
+def replace_all_uses(graph: torch.fx.Graph, pairs: list[tuple[Any, Any]]) -> None:
+    """See `fastexport.replace_all_uses`."""
+    source = _parts(graph).graph
+    if _FAST and _is_ordinary(source):
+        _core.fx_replace_all_uses(source, pairs)
+        return
+    for old, new in pairs:
+        old.replace_all_uses_with(new)
+
+
+def insert_nodes(graph: torch.fx.Graph, insertions: list[Insertion]) -> list[Any]:
+    """See `fastexport.insert_nodes`."""
+    source = _parts(graph).graph
+    if _FAST and _is_ordinary(source):
+        return _core.fx_insert(
+            source,
+            [(i.anchor, i.before, i.op, i.target, i.args, i.kwargs, i.name, i.meta) for i in insertions],
+        )
+    made = []
+    for item in insertions:
+        with source.inserting_before(item.anchor) if item.before else source.inserting_after(item.anchor):
+            node = source.create_node(item.op, item.target, item.args, dict(item.kwargs or {}), item.name)
+        node.meta = dict(item.meta or {})
+        made.append(node)
+    return made
