@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-import fastexport._torch  # tells _core how torch keeps its nodes
+import fastexport
 import synthetic
 import torch
 import torch_passes
 import zoo
-from fastexport import _core
 from measure import Job, collector_off, resident_growth
 from torch.fx import Graph as TorchGraph
 
@@ -378,14 +377,13 @@ def _calls(graph: Any, count: int) -> tuple[Any, list[Any]]:
 
 def _insertions(graph: Any, count: int) -> tuple[Any, list[Any]]:
     nodes = _calls(graph, count)[1]
-    rest = (None, None, None)
-    return graph, [(n, False, "call_function", torch.relu, (n,), *rest) for n in nodes]
+    return graph, [fastexport.Insertion(node, torch.relu, (node,), before=False) for node in nodes]
 
 
 def edits(source: Source, count: int) -> Iterator[Case]:
     """Edits of a live torch graph: one call for all of them, against torch's call for each."""
     dead = source.variant(lambda graph: synthetic.plant_dead(graph, 1.2 * count / source.nodes))
-    yield edit_case(dead, "erase", count, 5, _erase_one_by_one, _core.fx_erase, _dead, _dead)
+    yield edit_case(dead, "erase", count, 5, _erase_one_by_one, fastexport.erase_nodes, _dead, _dead)
     copies = source.variant(lambda graph: synthetic.plant_copies(graph, count))
     yield edit_case(
         copies,
@@ -393,11 +391,11 @@ def edits(source: Source, count: int) -> Iterator[Case]:
         count,
         2.5,
         _replace_one_by_one,
-        _core.fx_replace_all_uses,
+        fastexport.replace_all_uses,
         _copies,
         _copies,
     )
-    yield edit_case(source, "insert", count, 10, _insert_one_by_one, _core.fx_insert, _calls, _insertions)
+    yield edit_case(source, "insert", count, 10, _insert_one_by_one, fastexport.insert_nodes, _calls, _insertions)
 
 
 def edit_case(

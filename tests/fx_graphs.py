@@ -1,4 +1,4 @@
-"""What tests of the torch bridge share: torch.fx graphs of many kinds, and all that can be seen of one as plain values."""
+"""What tests of the torch bridge share: torch.fx graphs of many kinds, and all that is seen of one as plain values."""
 
 import collections
 import functools
@@ -12,7 +12,7 @@ from helpers import names, plain
 from torch import fx
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "benchmarks"))
-import zoo  # noqa: E402
+import zoo
 
 aten = torch.ops.aten
 Pair = collections.namedtuple("Pair", "first second")
@@ -191,7 +191,9 @@ plain_names = st.sampled_from([None, None, None, "a", "add", "add_1", "x_07", "r
 types = st.sampled_from([None, None, int, torch.Tensor, "annotation"])
 metas = st.lists(st.sampled_from(sorted(META)), unique=True, max_size=2).map(lambda keys: {k: META[k] for k in keys})
 
-calls = st.builds(Step, st.just("call"), st.sampled_from(CALLS), st.lists(trees, max_size=3), kwargs, plain_names, types, metas)
+calls = st.builds(
+    Step, st.just("call"), st.sampled_from(CALLS), st.lists(trees, max_size=3), kwargs, plain_names, types, metas
+)
 getitems = st.builds(
     Step,
     st.just("call"),
@@ -232,6 +234,13 @@ def made(value, nodes):
     return value
 
 
+def made_kwargs(kwargs, target, nodes):
+    """No keyword out for an operator of torch.ops: those that take it say so in their schema, and none is used here."""
+    if isinstance(target, torch._ops.OpOverload):
+        kwargs = {key: value for key, value in kwargs.items() if key != "out"}
+    return made(kwargs, nodes)
+
+
 def edit(graph, step):
     """One random edit that leaves the graph well formed; none when it would not."""
     nodes = list(graph.nodes)
@@ -246,7 +255,7 @@ def edit(graph, step):
     elif step.do == "args":
         if later.op.startswith("call_") and second:
             later.args = made(tuple(step.args), nodes[:second])
-            later.kwargs = made(step.kwargs, nodes[:second])
+            later.kwargs = made_kwargs(step.kwargs, later.target, nodes[:second])
     elif step.do == "input":
         if later.op.startswith("call_") and later._input_nodes:
             later.replace_input_with(next(iter(later._input_nodes)), nodes[0])
@@ -267,7 +276,7 @@ def build(recipe):
         nodes = list(graph.nodes)
         (op, target) = step.what
         args = tuple(made(item, nodes) for item in step.args) if op != "get_attr" else ()
-        node = graph.create_node(op, target, args, made(step.kwargs, nodes), step.name, step.type)
+        node = graph.create_node(op, target, args, made_kwargs(step.kwargs, target, nodes), step.name, step.type)
         node.meta = dict(step.meta)
     graph.output(made(result, list(graph.nodes)))
     owned(graph)

@@ -9,12 +9,11 @@ import pickle
 import subprocess
 import sys
 
+import fastexport
 import pytest
 import torch
-from helpers import assert_sound, names, run_python, small_graph, structure
-
-import fastexport
 from fastexport import Graph
+from helpers import assert_sound, names, run_python, small_graph, structure
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -28,9 +27,13 @@ def rich_graph():
     add = g.call_function(torch.ops.aten.add.Tensor, (x, w), {"alpha": 2}, torch.Tensor, "sum")
     method = g.call_method("mul_", (add, [x, {"k": (w, slice(x, None, 2))}]))
     module = g.call_module("deep.linear", (method,), {"flag": True})
-    constants = (
-        (1 << 80, -1, 2.5, -0.0, math.inf, 1j, "it's", "\u00e9", "\ud800", b"b", None, ..., True)
-        + (Pair(1, [add]), torch.float32, torch.device("cpu"), range(3), frozenset({1}), torch.Size([2]))
+    constants = (1 << 80, -1, 2.5, -0.0, math.inf, 1j, "it's", "\u00e9", "\ud800", b"b", None, ..., True) + (
+        Pair(1, [add]),
+        torch.float32,
+        torch.device("cpu"),
+        range(3),
+        frozenset({1}),
+        torch.Size([2]),
     )
     many = g.call_function(len, (constants, {1: 2, None: (3,), (1, 2): 4}))
     g.output((many, [module], Pair(add, x)), tuple)

@@ -10,11 +10,10 @@ from collections.abc import Mapping, MutableMapping
 
 import hypothesis.strategies as st
 import pytest
+from fastexport import Graph
 from helpers import Unchanged, assert_sound, small_graph
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-
-from fastexport import Graph
 
 KEYS = ["val", "tag", "stack_trace", 1, 1.0, True, None, (1, "a"), "1"]
 keys = st.sampled_from(KEYS)
@@ -106,7 +105,6 @@ class MetaIsADict(RuleBasedStateMachine):
             assert (len(meta), bool(meta), list(meta), list(meta.values())) == (
                 (len(model), bool(model), list(model), list(model.values()))
             )
-            assert [type(key) for key in meta] == [type(key) for key in model] or len({1, 1.0, True}) == 1
 
 
 MetaIsADict.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
@@ -185,7 +183,7 @@ def test_views_are_of_a_moment():
     x.meta = {"a": 1, "b": 2}
     assert x.meta.keys() & {"a", "c"} == {"a"}
     assert ("a", 1) in x.meta.items() and 2 in x.meta.values()
-    assert [key for key in x.meta.keys()] == ["a", "b"]
+    assert list(x.meta.keys()) == ["a", "b"]
     for key, value in x.meta.items():
         x.meta[key + key] = value
     assert list(x.meta) == ["a", "b", "aa", "bb"]

@@ -5,12 +5,11 @@ import gc
 import operator
 import weakref
 
+import fastexport
 import pytest
 import torch
-from helpers import Unchanged, assert_sound, names, plain, small_graph
-
-import fastexport
 from fastexport import Graph
+from helpers import Unchanged, assert_sound, names, plain, small_graph
 
 Pair = collections.namedtuple("Pair", "first second")
 

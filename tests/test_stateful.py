@@ -10,14 +10,13 @@ import math
 import operator
 import warnings
 
+import fastexport
 import hypothesis.strategies as st
 import torch
 from helpers import ORDER_FAULTS, names, plain, structure
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch.export.exported_program import _common_getitem_elimination_pass
-
-import fastexport
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -202,9 +201,7 @@ class Edits(RuleBasedStateMachine):
     def getitem(self, source, index):
         place = self.insert_place()
         self.both(
-            lambda graph: graph.call_function(
-                operator.getitem, grow((Ref(source), index), self.before(graph, place))
-            )
+            lambda graph: graph.call_function(operator.getitem, grow((Ref(source), index), self.before(graph, place)))
         )
 
     @rule(result=trees, type_expr=st.sampled_from(TYPES))
@@ -216,11 +213,7 @@ class Edits(RuleBasedStateMachine):
     @precondition(has_nodes)
     def node_copy(self, place, other):
         if self.pick(self.graph, place).op != "output":
-            self.both(
-                lambda graph: graph.node_copy(
-                    self.pick(graph, place), lambda node: self.pick(graph, other)
-                )
-            )
+            self.both(lambda graph: graph.node_copy(self.pick(graph, place), lambda node: self.pick(graph, other)))
 
     # ---- changing arguments
 
@@ -466,9 +459,7 @@ class Edits(RuleBasedStateMachine):
             # torch.fx names the nodes of a copy anew.
             assert str(model) == str(graph)
             for target in (operator.add, torch.relu):
-                assert (
-                    model.call_function(target).name == graph.call_function(target).name
-                )
+                assert model.call_function(target).name == graph.call_function(target).name
 
     @rule(place=places, with_output=st.booleans())
     @precondition(has_nodes)

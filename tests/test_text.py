@@ -10,9 +10,8 @@ import typing
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
-
 from fastexport import Graph
+from hypothesis import given, settings
 
 Pair = collections.namedtuple("Pair", "first second")
 Empty = collections.namedtuple("Empty", "")
@@ -116,7 +115,7 @@ VALUES = [
     (1,),
     [()],
     {"a": {}},
-    {1: 2, None: 3, "s": 4, 1.5: 5, (1, "s"): 6, True: 7, b"b": 8},
+    {1: 2, None: 3, "s": 4, 1.5: 5, (1, "s"): 6, False: 7, b"b": 8},
     slice(1, None, "s"),
     slice(slice(None), [1, "s"], {"k": ()}),
     range(3),
@@ -166,7 +165,7 @@ def test_values_in_every_place(value):
         int,
         torch.Tensor,
         list[int],
-        typing.Optional[int],  # noqa: UP007
+        typing.Optional[int],  # noqa: UP045
         typing.Any,
         "text",
         None,
@@ -199,10 +198,11 @@ def test_targets():
     import operator
 
     targets = [
-        operator.add, operator.getitem, len, getattr, math.sqrt, module.floor, torch.add, torch.relu, torch.nn.functional.relu,
-        torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.Tensor.relu, torch.Tensor.add_, torch._assert, lines,
-        torch.ops.higher_order.cond, torch.sym_max, torch.nn.functional.scaled_dot_product_attention,
-    ]  # fmt: skip
+        *(operator.add, operator.getitem, len, getattr, math.sqrt, module.floor, lines),
+        *(torch.add, torch.relu, torch.nn.functional.relu, torch.nn.functional.scaled_dot_product_attention),
+        *(torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.ops.higher_order.cond),
+        *(torch.Tensor.relu, torch.Tensor.add_, torch._assert, torch.sym_max),
+    ]
 
     def text(kind):
         g = kind()

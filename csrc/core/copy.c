@@ -84,13 +84,21 @@ static int copy_arguments(fe_graph *g, const fe_detail *n, uint32_t id, const fe
     return 0;
 }
 
+/* The edge of the copy that stands for an edge of the source. Most often it has the same place among its user's operands. */
+static uint32_t copied_edge(const fe_graph *g, const fe_graph *from, uint32_t e, const uint32_t *node_map)
+{
+    const fe_edge *edge = &from->edges[e];
+    uint32_t def = node_map[edge->def], user = node_map[edge->user];
+    uint32_t guess = g->nodes[user].edge + (e - from->nodes[edge->user].edge);
+
+    return g->edges[guess].def == def ? guess : fe_edge_find(g, def, user);
+}
+
 /* Users in the order they have in the source. */
 static void copy_user_order(fe_graph *g, const fe_graph *from, uint32_t old, const uint32_t *node_map)
 {
-    uint32_t id = node_map[old];
-
     for (uint32_t e = from->details[old].first_user; e != FE_NONE_ID; e = from->edges[e].next)
-        fe_edge_move_last(g, fe_edge_find(g, id, node_map[from->edges[e].user]));
+        fe_edge_move_last(g, copied_edge(g, from, e, node_map));
 }
 
 static int copy_specs(fe_graph *g, const fe_graph *from, const uint32_t *node_map, fe_error *err)

@@ -74,7 +74,7 @@ int fe_graph_reserve(fe_graph *g, size_t nodes, fe_error *err)
     return reserve(g, g->node_count + nodes, err);
 }
 
-static void join_target(fe_graph *g, uint32_t id)
+static void link_to_target(fe_graph *g, uint32_t id)
 {
     fe_target *t = &g->targets[g->nodes[id].target];
 
@@ -84,35 +84,40 @@ static void join_target(fe_graph *g, uint32_t id)
     else
         g->details[t->last].target_next = id;
     t->last = id;
-    t->count++;
 }
 
-/* Take `leaving` (FE_NONE_ID: none) and all erased nodes out of a target's list. */
-static void prune_target(fe_graph *g, uint32_t target, uint32_t leaving)
+/* Take all erased nodes out of a target's list. */
+static void prune_target(fe_graph *g, uint32_t target)
 {
     fe_target *t = &g->targets[target];
-    uint32_t last = FE_NONE_ID;
+    uint32_t id = t->first, next;
 
-    for (uint32_t id = t->first, next; id != FE_NONE_ID; id = next) {
+    t->first = t->last = FE_NONE_ID;
+    for (; id != FE_NONE_ID; id = next) {
         next = g->details[id].target_next;
-        bool stays = id != leaving && !(g->nodes[id].flags & FE_NODE_ERASED);
-        if (stays && last == FE_NONE_ID)
-            t->first = id;
-        else if (stays)
-            g->details[last].target_next = id;
-        if (stays)
-            last = id;
+        if (!(g->nodes[id].flags & FE_NODE_ERASED))
+            link_to_target(g, id);
     }
-    t->last = last;
-    if (last == FE_NONE_ID)
-        t->first = FE_NONE_ID;
-    else
-        g->details[last].target_next = FE_NONE_ID;
+}
+
+/* Make the lists of all targets anew: cheaper than to look for each node that leaves one. */
+static void relink_targets(fe_graph *g)
+{
+    for (uint32_t t = 0; t < g->target_count; t++)
+        g->targets[t].first = g->targets[t].last = FE_NONE_ID;
+    for (uint32_t id = 1; id < g->node_count; id++) {
+        if (fe_node_is_listed(g, id))
+            link_to_target(g, id);
+    }
+    g->targets_moved = false;
 }
 
 uint32_t fe_target_nodes(fe_graph *g, uint32_t target)
 {
-    prune_target(g, target, FE_NONE_ID);
+    if (g->targets_moved)
+        relink_targets(g);
+    else
+        prune_target(g, target);
     return g->targets[target].first;
 }
 
@@ -221,7 +226,8 @@ void fe_node_place(fe_graph *g, uint32_t id, fe_point at)
         n[n[id].next].prev = n[id].prev;
     } else {
         g->live++;
-        join_target(g, id);
+        g->targets[n[id].target].count++;
+        link_to_target(g, id);
     }
     uint32_t prev = at.after ? at.anchor : n[at.anchor].prev;
     uint32_t next = at.after ? n[at.anchor].next : at.anchor;
@@ -314,16 +320,13 @@ void fe_node_set_type(fe_graph *g, uint32_t id, uint32_t type)
 
 void fe_node_set_target(fe_graph *g, uint32_t id, uint32_t target)
 {
-    bool listed = fe_node_is_listed(g, id);
-
-    if (listed) {
-        prune_target(g, g->nodes[id].target, id);
+    if (fe_node_is_listed(g, id)) {
         g->targets[g->nodes[id].target].count--;
+        g->targets[target].count++;
+        g->targets_moved = true;
     }
     g->nodes[id].target = target;
     g->nodes[id].op = g->targets[target].op;
-    if (listed)
-        join_target(g, id);
     g->version++;
 }
 

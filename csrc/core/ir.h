@@ -119,7 +119,7 @@ typedef struct {
     uint32_t flags;
     uint32_t object;      /* the callable, or FE_NONE_ID when the target is a string */
     uint32_t count;       /* its nodes in the list */
-    uint32_t first, last; /* its nodes in order of arrival; erased ones drop out in fe_target_nodes */
+    uint32_t first, last; /* its nodes in order of arrival, brought up to date by fe_target_nodes */
     fe_string *text;      /* the string; for an object the stem that names of its nodes are made from */
 } fe_target;
 
@@ -223,6 +223,7 @@ typedef struct fe_graph {
     fe_target *targets;
     uint32_t target_count, target_capacity;
     uint32_t *target_slots, target_mask; /* hash table of indexes into targets */
+    bool targets_moved; /* nodes have changed their targets, and the lists of nodes don't show it yet */
 
     uint32_t *object_refs; /* how many places of the graph name each object */
     uint32_t object_count, object_capacity;

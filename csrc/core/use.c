@@ -117,10 +117,17 @@ void fe_edge_move_last(fe_graph *g, uint32_t edge)
     link_edge(g, edge);
 }
 
+/* One of the two lists that would tell can be long: an output has many operands, a shared weight many users. */
 uint32_t fe_edge_find(const fe_graph *g, uint32_t def, uint32_t user)
 {
     const fe_node *n = &g->nodes[user];
 
+    if (n->edge_count > g->nodes[def].user_count) {
+        uint32_t e = g->details[def].first_user;
+        while (e != FE_NONE_ID && g->edges[e].user != user)
+            e = g->edges[e].next;
+        return e;
+    }
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++) {
         if (g->edges[e].def == def)
             return e;
@@ -349,35 +356,37 @@ static void free_shell(fe_graph *g, fe_seq *s)
 
 int fe_node_insert_argument(fe_graph *g, uint32_t id, uint32_t index, fe_value value, fe_error *err)
 {
-    uint32_t block, nodes = node_count(value), old_count = g->nodes[id].edge_count;
+    uint32_t block, old_count = g->nodes[id].edge_count, first = g->nodes[id].edge;
 
-    if (reserve_set(g, nodes, err) < 0)
+    /* The operands it has, each counted once, then those that come. */
+    if (reserve_set(g, old_count + node_count(value), err) < 0)
         return -1;
-    operand_set operands = empty_set(g, nodes);
+    operand_set operands = empty_set(g, old_count + node_count(value));
+    for (uint32_t i = 0; i < old_count; i++)
+        set_add(&operands, g->edges[first + i].def);
     collect_value(&operands, value);
     if (refuse_erased(g, &operands, err) < 0)
         return -1;
     fe_seq *args = with_item(g, g->details[id].args, index, value, err);
     if (!args)
         return -1;
-    if (take_block(g, old_count + operands.len, &block, err) < 0) {
-        free_shell(g, args);
-        return -1;
+    if (operands.len > old_count) {
+        if (take_block(g, operands.len, &block, err) < 0) {
+            free_shell(g, args);
+            return -1;
+        }
+        move_edges(g, id, block);
     }
-    move_edges(g, id, block);
-    uint32_t count = old_count;
     for (uint32_t i = 0; i < operands.len; i++) {
-        uint32_t e = fe_edge_find(g, operands.defs[i], id);
-        if (e != FE_NONE_ID) {
-            g->edges[e].count += operands.counts[i];
+        uint32_t e = g->nodes[id].edge + i;
+        if (i < old_count) {
+            g->edges[e].count += operands.counts[i] - 1;
             continue;
         }
-        g->edges[block + count] = (fe_edge){.def = operands.defs[i], .user = id, .count = operands.counts[i]};
-        link_edge(g, block + count++);
-        g->nodes[id].edge_count = count;
+        g->edges[e] = (fe_edge){.def = operands.defs[i], .user = id, .count = operands.counts[i]};
+        link_edge(g, e);
     }
-    if (count < old_count + operands.len)
-        shrink_block(g, block, old_count + operands.len, count);
+    g->nodes[id].edge_count = operands.len;
     free_shell(g, g->details[id].args);
     g->details[id].args = args;
     g->version++;

@@ -63,8 +63,8 @@ int fx_check_graph(const module_state *st, PyObject *graph, PyObject **root);
 fe_op fx_op(const module_state *st, PyObject *op); /* FE_OP_UNKNOWN: none that a node in a graph may have */
 /* A list of hooks of the graph's owning module: 1 when there are any, 0, or -1. */
 int fx_has_hooks(PyObject *graph, const char *name);
-/* What _len will be after a change, made beforehand so that fx_set_length can't fail; NULL with an exception. */
-PyObject *fx_new_length(const module_state *st, PyObject *graph, Py_ssize_t change);
+/* A graph's _len. Setting it to an int that is there already can't fail. */
+int fx_get_length(const module_state *st, PyObject *graph, Py_ssize_t *out);
 int fx_set_length(const module_state *st, PyObject *graph, PyObject *length);
 /* The parts of a graph that bulk edits write to; new references. */
 typedef struct {
@@ -194,13 +194,15 @@ void fx_view_clear(fx_view *v);
 bool fx_view_is_settled(const fx_view *v);
 /* A fault as (fault name, node name, operand name or None, message). */
 PyObject *fx_view_fault(fx_view *v, const fe_record *fault);
+/* Whether a node is in a value: itself or in its containers. */
+bool fx_names_node(const fx_layout *l, PyObject *o);
 
 /* ---- fx_edit.c ------------------------------------------------------------------------------------------------------------ */
 
 /* Erase nodes in the order given; no hooks are called. All or nothing. */
 int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, uint32_t count);
-/* Put new in the place of old in all users; no hooks are called. */
-int fx_replace_uses(module_state *st, PyObject *old, PyObject *new);
+/* For pairs of nodes old, new, one after the other: put new in the place of old in all users; no hooks are called. */
+int fx_replace_pairs(module_state *st, PyObject *const *pairs, uint32_t count);
 
 /* ---- functions of the module ------------------------------------------------------------------------------------------------ */
 

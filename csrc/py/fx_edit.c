@@ -4,6 +4,9 @@
  * second looks again, with slot reads only, whether what was checked still holds, then writes slots and dicts. Objects
  * that go are released at the very end. When the owning module has hooks, torch's own methods are called one by one
  * instead, because a hook sees, and may change, the graph between two steps.
+ *
+ * Arguments are immutable; but a tuple or list that nobody but its node holds is rewritten in place, which nobody can
+ * tell from a new one.
  */
 #include "fx.h"
 
@@ -235,17 +238,80 @@ static PyObject *name_of(const fx_layout *l, PyObject *node)
     return name ? name : Py_None;
 }
 
-/* ---- erasing ----------------------------------------------------------------------------------------------------------- */
+/* ---- arguments rewritten in place ---- */
+
+static bool is_match(const fx_layout *l, PyObject *o, PyObject *old)
+{
+    return old ? o == old : fx_is_node(l, o);
+}
+
+#define NO_NODE (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS)
+#define CONTAINER (Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS)
+
+/* Whether only its node holds a container. From 3.14 on a count of one no longer says so, and tuples keep their hash. */
+static bool is_unshared(PyObject *o)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    (void)o;
+    return false;
+#else
+    return Py_REFCNT(o) == 1;
+#endif
+}
+
+/* Whether a tree can be rewritten in place where it names old (NULL: any node): only tuples and torch.fx's lists on the
+ * way, and nobody else holds one of them. *names tells whether it names it at all. */
+static bool may_rewrite(const module_state *st, PyObject *o, PyObject *old, bool *names)
+{
+    unsigned long flags = Py_TYPE(o)->tp_flags;
+    bool inside = false;
+
+    if (flags & NO_NODE || o == Py_None)
+        return true;
+    if (!(flags & CONTAINER) && !PySlice_Check(o)) {
+        *names |= is_match(&st->fx, o, old);
+        return true;
+    }
+    if (PyDict_Check(o) || PySlice_Check(o))
+        return PyDict_Check(o) && !PyDict_GET_SIZE(o);
+    for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(o, i);
+        if (!item || !may_rewrite(st, item, old, &inside))
+            return false;
+    }
+    *names |= inside;
+    return !inside || (is_unshared(o) && (PyTuple_CheckExact(o) || (PyObject *)Py_TYPE(o) == st->list_type));
+}
+
+/* As far as may_rewrite has allowed it; somebody else holds what goes. */
+static void rewrite(const module_state *st, PyObject *o, PyObject *old, PyObject *new)
+{
+    PyObject **items = PySequence_Fast_ITEMS(o);
+
+    for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
+        PyObject *item = items[i];
+        if (PyTuple_Check(item) || PyList_Check(item)) {
+            rewrite(st, item, old, new);
+        } else if (is_match(&st->fx, item, old)) {
+            items[i] = Py_NewRef(new);
+            Py_DECREF(item);
+        }
+    }
+}
+
+/* ---- erasing ---- */
 
 typedef struct {
-    PyObject *args, *kwargs;         /* strong: with None for each node; after the edit, the old ones */
+    PyObject *args, *kwargs; /* strong: with None for each node; after the edit, the old ones. NULL: rewritten in place */
     PyObject *seen_args, *seen_kwargs; /* what they were made from; compared only */
-    bool skip;                       /* erased already */
+    bool skip;                         /* erased already */
 } erasure;
 
 typedef struct {
     fx_snapshot s; /* of the nodes to erase */
     erasure *items;
+    bool prepared; /* copies of arguments are made, warnings given */
+    bool again;    /* something is left to prepare */
 } eraser;
 
 static int warn_erased(PyObject *node)
@@ -263,36 +329,22 @@ static int still_used(const fx_layout *l, PyObject *node)
     return -1;
 }
 
-static int prepare_erasure(eraser *e, PyObject *table, uint32_t i)
+/* What takes Python objects or code: a warning, or copies of arguments that others hold too. */
+static int prepare_erasure(eraser *e, uint32_t i)
 {
     const fx_layout *l = &e->s.st->fx;
-    PyObject *node = e->s.nodes[i], *inputs;
+    PyObject *node = e->s.nodes[i];
     mapper m = {.st = e->s.st, .new = Py_None};
     erasure *item = &e->items[i];
+    bool names;
 
-    if (fx_get(node, l->graph) != e->s.graph) {
-        PyErr_Format(PyExc_RuntimeError, "Attempting to remove %S from wrong graph!", node);
-        return -1;
-    }
-    if (fx_is_erased(l, node) || fx_snapshot_find(&e->s, node) != i) {
-        item->skip = true;
+    if (item->skip)
         return warn_erased(node);
-    }
-    if (!fx_get(node, l->prev) || !fx_is_node(l, fx_get(node, l->prev)) || !fx_get(node, l->next) ||
-        !fx_is_node(l, fx_get(node, l->next))) {
-        PyErr_Format(PyExc_ValueError, "node '%S' is linked to something that is no torch.fx.Node", name_of(l, node));
-        return -1;
-    }
-    if (fx_call_find_listed(table, &e->s.calls.items[e->s.call[i]], false) < 0 ||
-        !(inputs = dict_slot(node, l->input_nodes, "_input_nodes")))
-        return -1;
     item->seen_args = fx_get(node, l->args);
     item->seen_kwargs = fx_get(node, l->kwargs);
-    if (!PyDict_GET_SIZE(inputs)) {
-        item->args = Py_XNewRef(item->seen_args);
-        item->kwargs = Py_XNewRef(item->seen_kwargs);
+    if (item->seen_args && item->seen_kwargs && may_rewrite(e->s.st, item->seen_args, NULL, &names) &&
+        may_rewrite(e->s.st, item->seen_kwargs, NULL, &names))
         return 0;
-    }
     item->args = map_slot(&m, node, l->args);
     item->kwargs = item->args ? map_slot(&m, node, l->kwargs) : NULL;
     return item->kwargs ? 0 : -1;
@@ -321,24 +373,89 @@ static int check_users(eraser *e, uint32_t i)
     return 0;
 }
 
-static int check_erasure(eraser *e, uint32_t i)
+static int check_place(eraser *e, uint32_t i)
 {
     const fx_layout *l = &e->s.st->fx;
-    PyObject *node = e->s.nodes[i], *listed = e->s.calls.items[e->s.call[i]].listed;
-    int found;
+    PyObject *node = e->s.nodes[i], *prev = fx_get(node, l->prev), *next = fx_get(node, l->next);
 
-    if (fx_is_erased(l, node) || fx_get(node, l->args) != e->items[i].seen_args ||
-        fx_get(node, l->kwargs) != e->items[i].seen_kwargs || !dict_slot(node, l->input_nodes, "_input_nodes")) {
-        if (!PyErr_Occurred())
+    if (fx_get(node, l->graph) != e->s.graph) {
+        PyErr_Format(PyExc_RuntimeError, "Attempting to remove %S from wrong graph!", node);
+        return -1;
+    }
+    if (prev && fx_is_node(l, prev) && next && fx_is_node(l, next))
+        return 0;
+    PyErr_Format(PyExc_ValueError, "node '%S' is linked to something that is no torch.fx.Node", name_of(l, node));
+    return -1;
+}
+
+/* The nodes in arguments that are rewritten in place must be held by the operand list, which goes last. */
+static bool are_operands(const fx_layout *l, PyObject *inputs, PyObject *o)
+{
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
+            if (!are_operands(l, inputs, PySequence_Fast_GET_ITEM(o, i)))
+                return false;
+        }
+        return true;
+    }
+    if (Py_TYPE(o)->tp_flags & NO_NODE || o == Py_None || !fx_is_node(l, o))
+        return true;
+    return fx_is_plain(l, o) && PyDict_Contains(inputs, o) == 1;
+}
+
+/* 1 when arguments can be rewritten in place, or their copies are there, 0 when copies have to be made, or -1. */
+static int check_arguments(eraser *e, uint32_t i)
+{
+    const fx_layout *l = &e->s.st->fx;
+    PyObject *node = e->s.nodes[i], *args = fx_get(node, l->args), *kwargs = fx_get(node, l->kwargs);
+    PyObject *inputs = dict_slot(node, l->input_nodes, "_input_nodes");
+    bool names = false;
+
+    if (!inputs)
+        return -1;
+    if (!args || !kwargs) {
+        PyErr_SetString(PyExc_ValueError, "a node has no arguments (torch.fx leaves it so when a constructor fails)");
+        return -1;
+    }
+    if (e->items[i].args)
+        return args == e->items[i].seen_args && kwargs == e->items[i].seen_kwargs;
+    return may_rewrite(e->s.st, args, NULL, &names) && may_rewrite(e->s.st, kwargs, NULL, &names) &&
+           (!names || are_operands(l, inputs, args));
+}
+
+static int check_erasure(eraser *e, uint32_t i)
+{
+    PyObject *node = e->s.nodes[i], *listed = e->s.calls.items[e->s.call[i]].listed;
+
+    if (fx_is_erased(&e->s.st->fx, node) || fx_snapshot_find(&e->s, node) != i) {
+        e->again |= !e->prepared;
+        e->items[i].skip = true;
+        return 0;
+    }
+    int ready = check_place(e, i) < 0 ? -1 : check_arguments(e, i);
+    if (ready == 0 && !e->prepared) {
+        e->again = true;
+    } else if (ready < 1) {
+        if (ready == 0)
             PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph was changed by code that ran during the edit");
         return -1;
     }
     if (check_users(e, i) < 0)
         return -1;
-    found = listed ? PyDict_Contains(listed, node) : 0;
+    int found = listed ? PyDict_Contains(listed, node) : 0;
     if (found == 0)
         PyErr_SetObject(PyExc_KeyError, node); /* torch.fx's error for a node that find_nodes has lost */
     return found == 1 ? 0 : -1;
+}
+
+static int check_erasures(eraser *e)
+{
+    e->again = false;
+    for (uint32_t i = 0; i < e->s.count; i++) {
+        if (check_erasure(e, i) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void swap(PyObject **a, PyObject **b)
@@ -363,41 +480,34 @@ static void erase_one(eraser *e, uint32_t i)
         if (users && PyDict_Check(users))
             discard(users, node);
     }
+    if (!e->items[i].args) {
+        rewrite(e->s.st, fx_get(node, l->args), NULL, Py_None);
+        return;
+    }
     swap(fx_slot(node, l->args), &e->items[i].args);
     swap(fx_slot(node, l->kwargs), &e->items[i].kwargs);
 }
 
-static void look_ahead(const eraser *e, uint32_t i)
-{
-    const fx_layout *l = &e->s.st->fx;
-
-    if (i + 6 < e->s.count)
-        fx_prefetch_slots(e->s.nodes[i + 6]);
-    if (i + 3 < e->s.count) {
-        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->input_nodes) + 16);
-        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->users) + 16);
-        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->prev) + 32);
-        __builtin_prefetch((char *)fx_get(e->s.nodes[i + 3], l->next) + 16);
-    }
-}
-
+/* No Python code runs between the last check and the end. */
 static int erase_all(eraser *e)
 {
     PyObject *length;
-    Py_ssize_t gone = 0;
-    int result = 0;
+    Py_ssize_t count, gone = 0;
+    int result;
 
+    if (fx_get_length(e->s.st, e->s.graph, &count) < 0 || check_erasures(e) < 0)
+        return -1;
+    for (uint32_t i = 0; e->again && i < e->s.count; i++) {
+        if (prepare_erasure(e, i) < 0)
+            return -1;
+    }
+    e->prepared = true;
     for (uint32_t i = 0; i < e->s.count; i++)
         gone += !e->items[i].skip;
-    if (!(length = fx_new_length(e->s.st, e->s.graph, -gone)))
+    if (!(length = PyLong_FromSsize_t(count - gone)))
         return -1;
+    result = e->again ? check_erasures(e) : 0;
     for (uint32_t i = 0; result == 0 && i < e->s.count; i++) {
-        look_ahead(e, i);
-        if (!e->items[i].skip)
-            result = check_erasure(e, i);
-    }
-    for (uint32_t i = 0; result == 0 && i < e->s.count; i++) {
-        look_ahead(e, i);
         if (!e->items[i].skip)
             erase_one(e, i);
     }
@@ -437,19 +547,13 @@ static int erase_by_method(PyObject *graph, PyObject *const *nodes, uint32_t cou
     return 0;
 }
 
-static int prepare_erasures(eraser *e)
+static int find_listings(eraser *e)
 {
     fx_tables tables;
-    int result = 0;
+    int result = fx_tables_get(e->s.graph, &tables);
 
-    if (!(e->items = PyMem_RawCalloc((size_t)e->s.count + 1, sizeof *e->items))) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    if (fx_tables_get(e->s.graph, &tables) < 0)
-        return -1;
-    for (uint32_t i = 0; result == 0 && i < e->s.count; i++)
-        result = prepare_erasure(e, tables.table, i);
+    for (uint32_t i = 0; result == 0 && i < e->s.calls.count; i++)
+        result = fx_call_find_listed(tables.table, &e->s.calls.items[i], false);
     fx_tables_clear(&tables);
     return result;
 }
@@ -467,7 +571,11 @@ int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, ui
         eraser_clear(&e, false);
         return result;
     }
-    if (result == 0 && (result = prepare_erasures(&e)) == 0)
+    if (result == 0 && !(e.items = PyMem_RawCalloc((size_t)count + 1, sizeof *e.items))) {
+        PyErr_NoMemory();
+        result = -1;
+    }
+    if (result == 0 && (result = find_listings(&e)) == 0)
         result = erase_all(&e);
     eraser_clear(&e, result == 0);
     return result;
@@ -496,17 +604,24 @@ PyObject *fx_erase(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 
 /* ---- replacing ------------------------------------------------------------------------------------------------------------ */
 
-/* Put key at the end of a dict that holds it. Where memory runs out between the two steps the key is put back by a second
- * try; nothing better can be done. */
-static int move_last(PyObject *dict, PyObject *key)
+/* Put a user at the end of its operand's users, where it mostly is already. Where memory runs out between the two steps it
+ * is put back by a second try; nothing better can be done. */
+static int move_last(PyObject *users, PyObject *user)
 {
-    if (PyDict_GET_SIZE(dict) == 1)
-        return PyDict_SetItem(dict, key, Py_None);
-    discard(dict, key);
-    if (PyDict_SetItem(dict, key, Py_None) == 0)
+    PyObject *last = NULL, *value;
+    Py_ssize_t at = 0;
+
+    if (PyDict_GET_SIZE(users) <= 4) {
+        while (PyDict_Next(users, &at, &last, &value))
+            ;
+        if (last == user)
+            return 0;
+    }
+    discard(users, user);
+    if (PyDict_SetItem(users, user, Py_None) == 0)
         return 0;
     PyErr_Clear();
-    PyDict_SetItem(dict, key, Py_None);
+    PyDict_SetItem(users, user, Py_None);
     if (!PyErr_Occurred())
         PyErr_NoMemory();
     return -1;
@@ -583,6 +698,146 @@ static int update(const fx_layout *l, PyObject *user, PyObject **args, PyObject 
     return leave_operands(l, user, old, fx_get(user, l->input_nodes));
 }
 
+/* ---- replacing in place: the usual case ---- */
+
+#define FEW 16u
+
+typedef struct {
+    PyObject *nodes[FEW]; /* borrowed, distinct, in order */
+    uint32_t count;
+    bool full; /* there were more */
+} few_nodes;
+
+static bool few_has(const few_nodes *f, PyObject *node)
+{
+    for (uint32_t i = 0; i < f->count; i++) {
+        if (f->nodes[i] == node)
+            return true;
+    }
+    return false;
+}
+
+static void few_add(few_nodes *f, PyObject *node)
+{
+    if (few_has(f, node))
+        return;
+    if (f->count == FEW)
+        f->full = true;
+    else
+        f->nodes[f->count++] = node;
+}
+
+/* The nodes that a tree will name once new stands for old. */
+static void few_from_tree(few_nodes *f, const module_state *st, PyObject *o, PyObject *old, PyObject *new)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++)
+            few_from_tree(f, st, PySequence_Fast_GET_ITEM(o, i), old, new);
+    } else if (PyDict_Check(o)) {
+        while (PyDict_Next(o, &at, &key, &value))
+            few_from_tree(f, st, value, old, new);
+    } else if (!(Py_TYPE(o)->tp_flags & NO_NODE) && o != Py_None && fx_is_node(&st->fx, o)) {
+        few_add(f, o == old ? new : o);
+    }
+}
+
+static void few_from_dict(few_nodes *f, PyObject *dict)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    while (PyDict_Next(dict, &at, &key, &value))
+        few_add(f, key);
+}
+
+/* Whether taking old out of the operands and putting new behind them gives the order of the arguments. */
+static bool is_appended(const few_nodes *before, const few_nodes *after, PyObject *old, PyObject *new)
+{
+    uint32_t k = 0;
+
+    if (few_has(before, new) || !few_has(before, old))
+        return false;
+    for (uint32_t i = 0; i < before->count; i++) {
+        if (before->nodes[i] != old && (k == after->count || after->nodes[k++] != before->nodes[i]))
+            return false;
+    }
+    return k + 1 == after->count && after->nodes[k] == new;
+}
+
+static int all_are_plain(const fx_layout *l, const few_nodes *f)
+{
+    for (uint32_t i = 0; i < f->count; i++) {
+        PyObject *users = fx_is_plain(l, f->nodes[i]) ? fx_get(f->nodes[i], l->users) : NULL;
+        if (!users || !PyDict_CheckExact(users))
+            return false;
+    }
+    return true;
+}
+
+/* The operand list of a user after the change: changed in place, or a new one in *made. */
+static int change_operands(PyObject *inputs, const few_nodes *before, const few_nodes *after, PyObject *old, PyObject *new,
+                           PyObject **made)
+{
+    *made = NULL;
+    if (is_appended(before, after, old, new)) {
+        if (PyDict_SetItem(inputs, new, Py_None) < 0)
+            return -1;
+        discard(inputs, old);
+        return 0;
+    }
+    if (!(*made = PyDict_New()))
+        return -1;
+    for (uint32_t i = 0; i < after->count; i++) {
+        if (PyDict_SetItem(*made, after->nodes[i], Py_None) < 0) {
+            Py_CLEAR(*made);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Replace in arguments that can be rewritten in place, among few operands: 1 done, 0 not such a case, or -1. */
+static int replace_in_place(module_state *st, PyObject *user, PyObject *old, PyObject *new)
+{
+    const fx_layout *l = &st->fx;
+    PyObject *args = fx_get(user, l->args), *kwargs = fx_get(user, l->kwargs), *inputs = fx_get(user, l->input_nodes);
+    few_nodes before = {0}, after = {0};
+    bool names = false, named = false;
+    PyObject *made;
+
+    if (!args || !PyTuple_CheckExact(args) || !kwargs || (PyObject *)Py_TYPE(kwargs) != st->dict_type || !inputs ||
+        !PyDict_CheckExact(inputs) || !may_rewrite(st, args, old, &names) || !may_rewrite(st, kwargs, old, &named))
+        return 0;
+    few_from_dict(&before, inputs);
+    few_from_tree(&after, st, args, old, new);
+    if (before.full || after.full || !all_are_plain(l, &before) || !all_are_plain(l, &after) || !few_has(&before, old))
+        return 0;
+    if (!few_has(&before, new) && PyDict_SetItem(fx_get(new, l->users), user, Py_None) < 0)
+        return -1;
+    if (change_operands(inputs, &before, &after, old, new, &made) < 0) {
+        if (!few_has(&before, new))
+            discard(fx_get(new, l->users), user);
+        return -1;
+    }
+    if (made)
+        *fx_slot(user, l->input_nodes) = made;
+    rewrite(st, args, old, new);
+    int result = 1;
+    for (uint32_t i = 0; i < before.count; i++) {
+        PyObject *users = fx_get(before.nodes[i], l->users);
+        if (!few_has(&after, before.nodes[i]))
+            discard(users, user);
+        else if (move_last(users, user) < 0)
+            result = -1;
+    }
+    if (made)
+        Py_DECREF(inputs);
+    return result;
+}
+
 static int replace_in_user(module_state *st, PyObject *user, PyObject *old, PyObject *new)
 {
     mapper m = {.st = st, .old = old, .new = new};
@@ -594,6 +849,9 @@ static int replace_in_user(module_state *st, PyObject *user, PyObject *old, PyOb
         Py_XDECREF(done);
         return done ? 0 : -1;
     }
+    int done = replace_in_place(st, user, old, new);
+    if (done)
+        return done < 0 ? -1 : 0;
     if ((args = map_slot(&m, user, st->fx.args)) && (kwargs = map_slot(&m, user, st->fx.kwargs)) &&
         (inputs = dict_of_nodes(&m)))
         result = update(&st->fx, user, &args, &kwargs, &inputs);
@@ -604,66 +862,75 @@ static int replace_in_user(module_state *st, PyObject *user, PyObject *old, PyOb
     return result;
 }
 
-int fx_replace_uses(module_state *st, PyObject *old, PyObject *new)
+static int replace_uses(module_state *st, PyObject *old, PyObject *new)
 {
-    PyObject *users = dict_slot(old, st->fx.users, "users");
-    PyObject *list = users ? PyDict_Keys(users) : NULL;
-    int result = list ? 0 : -1;
+    PyObject *users = dict_slot(old, st->fx.users, "users"), *only = NULL, *value;
+    Py_ssize_t at = 0;
+    int result;
 
+    if (!users)
+        return -1;
+    if (PyDict_GET_SIZE(users) == 1 && PyDict_Next(users, &at, &only, &value) && fx_is_node(&st->fx, only)) {
+        Py_INCREF(only);
+        result = replace_in_user(st, only, old, new);
+        Py_DECREF(only);
+        return result;
+    }
+    PyObject *list = PyDict_Keys(users);
+    result = list ? 0 : -1;
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(list); i++) {
-        if (i + 2 < PyList_GET_SIZE(list))
-            fx_prefetch_slots(PyList_GET_ITEM(list, i + 2));
-        PyObject *user = Py_NewRef(PyList_GET_ITEM(list, i));
-        result = replace_in_user(st, user, old, new);
-        Py_DECREF(user);
+        PyObject *user = PyList_GET_ITEM(list, i); /* the list is ours */
+        if (fx_is_node(&st->fx, user)) {
+            result = replace_in_user(st, user, old, new);
+        } else {
+            PyErr_SetString(PyExc_TypeError, "users of a torch.fx.Node holds something that is no torch.fx.Node");
+            result = -1;
+        }
     }
     Py_XDECREF(list);
     return result;
 }
 
-/* The two nodes of item i of a list of pairs, borrowed. */
-static int pair_at(const module_state *st, PyObject *pairs, Py_ssize_t i, PyObject **old, PyObject **new)
+int fx_replace_pairs(module_state *st, PyObject *const *pairs, uint32_t count)
 {
-    PyObject *pair = PyList_GET_ITEM(pairs, i);
-
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 0)) ||
-        !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 1))) {
-        PyErr_SetString(PyExc_TypeError, "fx_replace_all_uses() takes pairs (old, new) of torch.fx.Node");
-        return -1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (replace_uses(st, pairs[2 * i], pairs[2 * i + 1]) < 0)
+            return -1;
     }
-    *old = PyTuple_GET_ITEM(pair, 0);
-    *new = PyTuple_GET_ITEM(pair, 1);
     return 0;
 }
 
-static int replace_by_method(PyObject *old, PyObject *new)
+/* The nodes of a list of pairs, held, one after the other; NULL with an exception. */
+static PyObject **nodes_of_pairs(const module_state *st, PyObject *pairs)
 {
-    PyObject *done = PyObject_CallMethod(old, "replace_all_uses_with", "O", new);
+    Py_ssize_t count = PyList_GET_SIZE(pairs);
+    PyObject **nodes = PyMem_RawMalloc((2 * (size_t)count + 1) * sizeof *nodes);
 
-    Py_XDECREF(done);
-    return done ? 0 : -1;
+    if (!nodes)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; nodes && i < count; i++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, i);
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 0)) ||
+            !fx_is_node(&st->fx, PyTuple_GET_ITEM(pair, 1))) {
+            PyErr_SetString(PyExc_TypeError, "fx_replace_all_uses() takes pairs (old, new) of torch.fx.Node");
+            PyMem_RawFree(nodes);
+            return NULL;
+        }
+        nodes[2 * i] = PyTuple_GET_ITEM(pair, 0);
+        nodes[2 * i + 1] = PyTuple_GET_ITEM(pair, 1);
+    }
+    for (Py_ssize_t i = 0; nodes && i < 2 * count; i++)
+        Py_INCREF(nodes[i]);
+    return nodes;
 }
 
-static int replace_pairs(module_state *st, PyObject *pairs, bool hooks)
+static int replace_by_method(PyObject *const *pairs, uint32_t count)
 {
-    PyObject *old, *new;
-
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs); i++) {
-        if (pair_at(st, pairs, i, &old, &new) < 0)
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *done = PyObject_CallMethod(pairs[2 * i], "replace_all_uses_with", "O", pairs[2 * i + 1]);
+        if (!done)
             return -1;
-    }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs); i++) {
-        if (pair_at(st, pairs, i, &old, &new) < 0)
-            return -1;
-        if (i + 4 < PyList_GET_SIZE(pairs))
-            fx_prefetch_slots(PyTuple_GET_ITEM(PyList_GET_ITEM(pairs, i + 4), 0));
-        Py_INCREF(old);
-        Py_INCREF(new);
-        int result = hooks ? replace_by_method(old, new) : fx_replace_uses(st, old, new);
-        Py_DECREF(old);
-        Py_DECREF(new);
-        if (result < 0)
-            return -1;
+        Py_DECREF(done);
     }
     return 0;
 }
@@ -676,16 +943,23 @@ const char fx_replace_all_uses_doc[] =
 PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     module_state *st = state_of(m);
-    PyObject *pairs, *root;
+    PyObject *list, *root, **pairs;
     int hooks, result;
 
     if (fx_arguments("fx_replace_all_uses", nargs, 2) < 0 || fx_check_graph(st, args[0], &root) < 0)
         return NULL;
     Py_DECREF(root);
-    if ((hooks = fx_has_hooks(args[0], "_replace_hooks")) < 0 || !(pairs = PySequence_List(args[1])))
+    if ((hooks = fx_has_hooks(args[0], "_replace_hooks")) < 0 || !(list = PySequence_List(args[1])))
         return NULL;
-    result = replace_pairs(st, pairs, hooks);
-    Py_DECREF(pairs);
+    uint32_t count = (uint32_t)PyList_GET_SIZE(list);
+    pairs = nodes_of_pairs(st, list);
+    Py_DECREF(list);
+    if (!pairs)
+        return NULL;
+    result = hooks ? replace_by_method(pairs, count) : fx_replace_pairs(st, pairs, count);
+    for (uint32_t i = 0; i < 2 * count; i++)
+        Py_DECREF(pairs[i]);
+    PyMem_RawFree(pairs);
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -1025,9 +1299,12 @@ static void undo(inserter *e, insertion *i)
 
 static int insert_all(inserter *e)
 {
-    PyObject *type, *value, *traceback, *length = fx_new_length(e->st, e->graph, e->count);
-    Py_ssize_t k = 0;
-    int result = length ? 0 : -1;
+    PyObject *type, *value, *traceback, *length = NULL;
+    Py_ssize_t k = 0, count;
+    int result = fx_get_length(e->st, e->graph, &count);
+
+    if (result == 0 && !(length = PyLong_FromSsize_t(count + e->count)))
+        result = -1;
 
     while (result == 0 && k < e->count)
         result = insert_one(e, &e->items[k++]);

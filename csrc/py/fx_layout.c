@@ -175,13 +175,13 @@ int fx_has_hooks(PyObject *graph, const char *name)
     return any;
 }
 
-PyObject *fx_new_length(const module_state *st, PyObject *graph, Py_ssize_t change)
+int fx_get_length(const module_state *st, PyObject *graph, Py_ssize_t *out)
 {
     PyObject *len = PyObject_GetAttr(graph, st->fx.str_len);
-    Py_ssize_t count = len ? PyLong_AsSsize_t(len) : -1;
 
+    *out = len ? PyLong_AsSsize_t(len) : -1;
     Py_XDECREF(len);
-    return count == -1 && PyErr_Occurred() ? NULL : PyLong_FromSsize_t(count + change);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 int fx_set_length(const module_state *st, PyObject *graph, PyObject *length)

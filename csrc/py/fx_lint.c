@@ -231,11 +231,12 @@ PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
         (fx_only = PyObject_IsTrue(args[2])) < 0)
         return NULL;
     const fx_wants wants = {.lint = true, .fx_only = fx_only, .operands = true};
-    const fe_lint_options options = {.all = all, .fx_only = fx_only};
+    fe_lint_options options = {.all = all, .fx_only = fx_only};
     t.all = all;
     fe_report_init(&t.faults, &fe_python_allocator);
     if (fx_view_open(&t.view, state_of(m), args[0], &wants) < 0)
         goto done;
+    options.targets = t.view.look;
     if (fe_lint(t.view.core, &options, &t.faults, &t.err) < 0) {
         raise_core(t.view.s.st, &t.err);
         goto done;

@@ -16,20 +16,24 @@ static int parse_flags(PyObject *const *args, int count, int *out)
     return 0;
 }
 
-/* Of a report: the nodes and those put in their places, held, for as long as the outcome is applied. */
+/* The nodes of a report, each followed by that put in its place if there is one, held for as long as they are needed. */
 typedef struct {
-    PyObject **nodes, **others; /* strong */
+    PyObject **nodes; /* strong */
     uint32_t count;
 } held_nodes;
 
 static void held_clear(held_nodes *h)
 {
-    for (uint32_t i = 0; i < h->count; i++) {
+    for (uint32_t i = 0; i < h->count; i++)
         Py_DECREF(h->nodes[i]);
-        Py_XDECREF(h->others[i]);
-    }
     PyMem_RawFree(h->nodes);
     *h = (held_nodes){0};
+}
+
+static void hold(held_nodes *h, const fx_view *v, uint32_t id)
+{
+    if (id != FE_NONE_ID)
+        h->nodes[h->count++] = Py_NewRef(v->s.nodes[id - 1]);
 }
 
 /* No Python code has run since the view was opened. */
@@ -40,11 +44,9 @@ static int held_take(held_nodes *h, const fx_view *v, const fe_report *r)
         PyErr_NoMemory();
         return -1;
     }
-    h->others = h->nodes + r->len;
-    for (h->count = 0; h->count < r->len; h->count++) {
-        const fe_record *record = &r->items[h->count];
-        h->nodes[h->count] = Py_NewRef(v->s.nodes[record->node - 1]);
-        h->others[h->count] = record->other == FE_NONE_ID ? NULL : Py_NewRef(v->s.nodes[record->other - 1]);
+    for (uint32_t i = 0; i < r->len; i++) {
+        hold(h, v, r->items[i].node);
+        hold(h, v, r->items[i].other);
     }
     return 0;
 }
@@ -133,7 +135,7 @@ static bool has_ownerless_module(const fx_view *v)
 
 static PyObject *eliminate(fx_view *v, const fe_dce_options *o, bool explain, bool hooks, fe_report *report)
 {
-    const fe_lint_options lint = {.fx_only = true};
+    const fe_lint_options lint = {.fx_only = true, .targets = v->look};
     held_nodes held = {0};
     fe_error err;
 
@@ -201,37 +203,13 @@ static int resolve(void *ctx, PyObject *o, fe_value *out)
     return 1;
 }
 
-static bool has_node(const fx_layout *l, PyObject *o)
-{
-    const PySliceObject *slice = (PySliceObject *)o;
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-
-    if (!o)
-        return false;
-    if (PyTuple_Check(o) || PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
-            if (has_node(l, PySequence_Fast_GET_ITEM(o, i)))
-                return true;
-        }
-    } else if (PyDict_Check(o)) {
-        while (PyDict_Next(o, &at, &key, &value)) {
-            if (has_node(l, value))
-                return true;
-        }
-    } else if (PySlice_Check(o)) {
-        return has_node(l, slice->start) || has_node(l, slice->stop) || has_node(l, slice->step);
-    }
-    return fx_is_node(l, o);
-}
-
 /* The index of a getitem: 1, 0 when it can't be handled here, or -1. For torch.fx's policy its text is all that counts,
  * f"{index}"; that of a node in it would change with the graph. */
 static int read_index(fx_view *v, PyObject *o, bool fx_policy, fe_value *out)
 {
     if (!fx_policy || PyLong_CheckExact(o))
         return value_from_python_with(v->g, o, resolve, v, true, out) < 0 ? -1 : 1;
-    if (has_node(&v->s.st->fx, o))
+    if (fx_names_node(&v->s.st->fx, o))
         return 0;
     fx_snapshot_hold(&v->s); /* for the text is made by Python code */
     PyObject *text = PyObject_Format(o, NULL);
@@ -301,25 +279,34 @@ static int read_getitems(fx_view *v, bool fx_policy)
 
 static PyObject *pair_list(const held_nodes *h)
 {
-    PyObject *list = PyList_New((Py_ssize_t)h->count);
+    PyObject *list = PyList_New((Py_ssize_t)h->count / 2);
 
-    for (uint32_t i = 0; list && i < h->count; i++) {
-        PyObject *pair = PyTuple_Pack(2, h->nodes[i], h->others[i]);
+    for (uint32_t i = 0; list && i < h->count; i += 2) {
+        PyObject *pair = PyTuple_Pack(2, h->nodes[i], h->nodes[i + 1]);
         if (!pair)
             Py_CLEAR(list);
         else
-            PyList_SET_ITEM(list, i, pair);
+            PyList_SET_ITEM(list, i / 2, pair);
     }
     return list;
 }
 
 static int apply_pairs(module_state *st, PyObject *graph, const held_nodes *h)
 {
-    for (uint32_t i = 0; i < h->count; i++) {
-        if (fx_replace_uses(st, h->nodes[i], h->others[i]) < 0)
-            return -1;
+    uint32_t count = h->count / 2;
+    PyObject **removed = PyMem_RawMalloc((count + 1) * sizeof *removed);
+    int result = 0;
+
+    if (!removed) {
+        PyErr_NoMemory();
+        return -1;
     }
-    return h->count ? fx_erase_nodes(st, graph, h->nodes, h->count) : 0;
+    for (uint32_t i = 0; i < count; i++)
+        removed[i] = h->nodes[2 * i];
+    if (count)
+        result = fx_replace_pairs(st, h->nodes, count) < 0 ? -1 : fx_erase_nodes(st, graph, removed, count);
+    PyMem_RawFree(removed);
+    return result;
 }
 
 static PyObject *eliminate_getitems(fx_view *v, bool fx_policy, bool apply, bool hooks, fe_report *repeated)
@@ -354,6 +341,31 @@ static bool has_getitems(const fx_snapshot *s)
     return false;
 }
 
+/* Whether any getitem repeats another if nothing writes: only then do facts about targets matter. 1, 0 or -1. */
+static int any_repeated(module_state *st, PyObject *graph)
+{
+    const fe_getitem_options options = {.ignore_writes = true};
+    const fx_wants wants = {.facts = false};
+    fe_report repeated;
+    int result = -1;
+    fe_error err;
+    fx_view v;
+
+    fe_report_init(&repeated, &fe_python_allocator);
+    if (fx_view_open(&v, st, graph, &wants) == 0) {
+        result = has_getitems(&v.s) ? read_getitems(&v, false) : 0;
+        if (result > 0 && fe_find_repeated_getitems(v.core, &options, &repeated, &err) < 0) {
+            raise_core(st, &err);
+            result = -1;
+        }
+        if (result > 0)
+            result = repeated.len > 0;
+    }
+    fe_report_clear(&repeated);
+    fx_view_clear(&v);
+    return result;
+}
+
 const char fx_eliminate_getitems_doc[] =
     "fx_eliminate_getitems(fx_graph, fx_policy, apply, /)\n--\n\n"
     "Find the getitem nodes of a live torch.fx.Graph that an earlier one can stand for; returns the pairs (removed node,\n"
@@ -365,12 +377,14 @@ PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t n
     PyObject *result = NULL;
     fe_report repeated;
     fx_view v;
-    int flag[2], replace_hooks, erase_hooks;
+    int flag[2], replace_hooks, erase_hooks, any;
 
     if (fx_arguments("fx_eliminate_getitems", nargs, 3) < 0 || parse_flags(args + 1, 2, flag) < 0 ||
         (replace_hooks = fx_has_hooks(args[0], "_replace_hooks")) < 0 ||
         (erase_hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0)
         return NULL;
+    if (!flag[0] && (any = any_repeated(state_of(m), args[0])) <= 0)
+        return any < 0 ? NULL : PyList_New(0);
     const fx_wants wants = {.facts = !flag[0], .operands_if_writes = !flag[0]};
     fe_report_init(&repeated, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)

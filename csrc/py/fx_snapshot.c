@@ -201,11 +201,7 @@ PyObject *fx_walk_next(fx_walk *w)
 /* As _len tells; the walk will show whether it is right. */
 static int make_room(fx_snapshot *s)
 {
-    PyObject *len = PyObject_GetAttr(s->graph, s->st->fx.str_len);
-
-    s->length = len ? PyLong_AsSsize_t(len) : -1;
-    Py_XDECREF(len);
-    if (s->length == -1 && PyErr_Occurred())
+    if (fx_get_length(s->st, s->graph, &s->length) < 0)
         return -1;
     size_t room = s->length > 0 && s->length < (1 << 28) ? (size_t)s->length : 0;
     if (grow(s->memory, &s->nodes, &s->capacity, room, sizeof *s->nodes) < 0 ||

@@ -28,6 +28,7 @@ typedef struct {
     listing *listings; /* by call when that is a function, else by opcode, behind those */
     uint32_t listing_count;
     PyObject *op_listed[FE_OP_COUNT]; /* strong */
+    owning_walk look;                 /* in the owning module */
     bool operands;  /* are read */
     bool out;       /* some node writes to its keyword "out" */
     bool odd_names; /* some are no exact strings */
@@ -95,11 +96,23 @@ static bool needs_listing(const reader *r, const fx_call *call)
     return r->wants->lint && call->code == FE_OP_CALL_FUNCTION && call->target && !call->known;
 }
 
+/* What the owning module says of a path. */
+static int look_up(owning_walk *look, fx_call *call)
+{
+    Py_ssize_t len;
+    const char *path = PyUnicode_AsUTF8AndSize(call->target, &len);
+    int flags = path ? owning_resolve(look, path, (size_t)len, call->code == FE_OP_CALL_MODULE) : -1;
+
+    if (flags < 0)
+        return -1;
+    call->flags |= (uint32_t)flags;
+    return 0;
+}
+
 static int ask_call(reader *r, PyObject *table, fx_call *call)
 {
     const module_state *st = r->v->s.st;
     PyObject *const fact_args[] = {call->op, call->target, r->v->owner};
-    PyObject *const look_args[] = {r->v->owner, call->target, call->code == FE_OP_CALL_MODULE ? Py_True : Py_False};
 
     if (needs_facts(r->wants, call)) {
         if (ask(st->facts, fact_args, 3, &call->flags) < 0)
@@ -108,7 +121,7 @@ static int ask_call(reader *r, PyObject *table, fx_call *call)
         if (call->code == FE_OP_CALL_FUNCTION && ask_registered(r->v, call) < 0)
             return -1;
     }
-    if (needs_look(r, call) && ask(st->resolve, look_args, 3, &call->flags) < 0)
+    if (needs_look(r, call) && look_up(&r->look, call) < 0)
         return -1;
     if (needs_listing(r, call) && fx_call_find_listed(table, call, false) < 0) {
         if (!PyErr_ExceptionMatches(PyExc_TypeError))
@@ -346,6 +359,30 @@ static int read_calls(fx_view *v)
     return 0;
 }
 
+bool fx_names_node(const fx_layout *l, PyObject *o)
+{
+    const PySliceObject *slice = (PySliceObject *)o;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+
+    if (!o)
+        return false;
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
+            if (fx_names_node(l, PySequence_Fast_GET_ITEM(o, i)))
+                return true;
+        }
+    } else if (PyDict_Check(o)) {
+        while (PyDict_Next(o, &at, &key, &value)) {
+            if (fx_names_node(l, value))
+                return true;
+        }
+    } else if (PySlice_Check(o)) {
+        return fx_names_node(l, slice->start) || fx_names_node(l, slice->stop) || fx_names_node(l, slice->step);
+    }
+    return fx_is_node(l, o);
+}
+
 /* Whether a call writes to a node under its keyword "out". An operator that does is known to write by its schema. */
 static bool writes_out(const fx_view *v, PyObject *node, PyObject *target)
 {
@@ -359,7 +396,7 @@ static bool writes_out(const fx_view *v, PyObject *node, PyObject *target)
         return false;
     while (PyDict_Next(kwargs, &at, &key, &value)) {
         if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "out") == 0)
-            return fx_is_node(&v->s.st->fx, value) || PyTuple_Check(value) || PyList_Check(value);
+            return fx_names_node(&v->s.st->fx, value);
     }
     return false;
 }
@@ -406,8 +443,8 @@ static int read_operands(fx_view *v, uint32_t index, bool complete)
         return no_memory();
     while (result == 0 && PyDict_Next(inputs, &at, &node, &value)) {
         def = fx_snapshot_find(&v->s, node);
-        if (def == FE_NONE_ID && !complete)
-            result = 1;
+        if (!complete && (def == FE_NONE_ID || fx_view_id(def) >= v->core->node_count))
+            result = 1; /* not met yet, or met by the walk, which is ahead, but not made */
         else if (def == FE_NONE_ID)
             result = add_stranger(v, node, &def);
         defs[count++] = fx_view_id(def);
@@ -653,6 +690,7 @@ static int open_view(reader *r)
         return -1;
     if (fx_tables_get(v->s.graph, &tables) < 0)
         return -1;
+    owning_walk_init(&r->look, v->s.st, v->owner);
     if (read_table(r, tables.table) < 0 || ask_calls(r, tables.table) < 0)
         result = -1;
     for (int i = 0; result == 1 && i < TRIES; i++) {
@@ -664,6 +702,7 @@ static int open_view(reader *r)
     if (result == 1)
         PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph is changed by code that runs while it is read");
     fx_tables_clear(&tables);
+    owning_walk_clear(&r->look);
     if (result == 0)
         result = finish(r);
     close_listings(r);

@@ -31,8 +31,7 @@ static int find_fx_node(transformer *t)
 
 static bool is_any_node(const transformer *t, PyObject *o)
 {
-    return Py_TYPE(o) == t->g->state->node_type ||
-           (t->fx_node && PyObject_TypeCheck(o, (PyTypeObject *)t->fx_node));
+    return Py_TYPE(o) == t->g->state->node_type || (t->fx_node && PyObject_TypeCheck(o, (PyTypeObject *)t->fx_node));
 }
 
 static int transform_node(void *ctx, PyObject *o, fe_value *out)

@@ -323,7 +323,7 @@ static int refresh_all(GraphObject *g)
             return -1;
         if (!(g->core->targets[i].flags & FE_TARGET_PER_NODE))
             continue;
-        for (uint32_t id = g->core->targets[i].first; id != FE_NONE_ID; id = g->core->details[id].target_next) {
+        for (uint32_t id = fe_target_nodes(g->core, i); id != FE_NONE_ID; id = g->core->details[id].target_next) {
             if (refresh_call(g, id) < 0)
                 return -1;
         }

@@ -147,6 +147,7 @@ static PyObject *use_containers(PyObject *m, PyObject *args)
 
 static PyMethodDef module_methods[] = {
     {"use_containers", use_containers, METH_VARARGS, use_containers_doc},
+    {"find_modules", find_modules, METH_VARARGS, find_modules_doc},
     {NULL, NULL, 0, NULL},
 };
 

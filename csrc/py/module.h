@@ -208,6 +208,8 @@ void owning_walk_clear(owning_walk *w);
 /* What is wrong with a path: FE_TARGET_MISSING, FE_TARGET_NOT_MODULE (with modules_only, when a part is no nn.Module) or 0;
  * -1 with an exception. Runs Python code. */
 int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only);
+PyObject *find_modules(PyObject *m, PyObject *args);
+extern const char find_modules_doc[];
 
 /* ---- containers.c ---- */
 

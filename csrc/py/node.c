@@ -378,8 +378,8 @@ static fe_seq *with_argument(PyObject *self, Py_ssize_t index, fe_value value)
     fe_error err;
 
     if (index < -len || index >= len) {
-        PyErr_Format(PyExc_IndexError, "update_arg() index %zd is out of range: node '%S' has %zd arguments", index, self,
-                     len);
+        PyErr_Format(PyExc_IndexError, "update_arg() index %zd is out of range: node '%S' has %zd arguments", index,
+                     self, len);
         return NULL;
     }
     if (fe_seq_copy(c, &(fe_value_map){NULL, NULL}, detail(self)->args, &args, &err) < 0) {

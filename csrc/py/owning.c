@@ -113,13 +113,14 @@ static int fault_of(const module_state *st, PyObject *o, bool modules_only)
     return 0;
 }
 
-int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only)
+/* Follow a path: 0 and what it leads to (a new reference), what is wrong with it, or -1. */
+static int follow(owning_walk *w, const char *path, size_t len, bool modules_only, PyObject **found)
 {
     const char *end = path + len, *from, *dot;
+    PyObject *at = NULL; /* a part deeper than is worth remembering */
 
     if (find_nn_module(w->st) < 0)
         return -1;
-    PyObject *at = NULL;
     from = reuse_parts(w, path, end);
     for (int i = 0; modules_only && i < w->depth; i++) { /* the path before may have been that of an attribute */
         int fault = fault_of(w->st, w->parts[i].object, true);
@@ -134,12 +135,67 @@ int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_on
             return -1;
         int fault = fault_of(w->st, next, modules_only);
         if (fault || !dot) {
-            Py_DECREF(next);
+            *found = next;
+            if (fault)
+                Py_CLEAR(*found);
             return fault;
         }
         if (w->depth < OWNING_PARTS)
             w->parts[w->depth++] = (owning_part){next, (size_t)(dot - path)};
         else
-            at = next; /* deeper than is worth remembering */
+            at = next;
     }
+}
+
+int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only)
+{
+    PyObject *found = NULL;
+    int fault = follow(w, path, len, modules_only, &found);
+
+    Py_XDECREF(found);
+    return fault;
+}
+
+static int add_module(PyObject *result, PyObject *path, PyObject *module)
+{
+    PyObject *pair = PyTuple_Pack(2, path, module);
+    int status = pair ? PyList_Append(result, pair) : -1;
+
+    Py_XDECREF(pair);
+    return status;
+}
+
+const char find_modules_doc[] = "find_modules(owner, paths, kind, /)\n--\n\n"
+                                "The pairs (path, module) for those of a list of dotted paths that lead to a module of a class.";
+
+PyObject *find_modules(PyObject *m, PyObject *args)
+{
+    PyObject *owner, *paths, *kind, *result;
+    int status = 0;
+    owning_walk w;
+
+    if (!PyArg_ParseTuple(args, "OO!O!:find_modules", &owner, &PyList_Type, &paths, &PyType_Type, &kind) ||
+        !(paths = PySequence_List(paths)))
+        return NULL;
+    if ((result = PyList_New(0))) {
+        owning_walk_init(&w, state_of(m), owner);
+        for (Py_ssize_t i = 0; status >= 0 && i < PyList_GET_SIZE(paths); i++) {
+            PyObject *path = PyList_GET_ITEM(paths, i), *found = NULL;
+            Py_ssize_t len;
+            const char *text = PyUnicode_Check(path) ? PyUnicode_AsUTF8AndSize(path, &len) : NULL;
+            if (!text) {
+                PyErr_Clear(); /* no path */
+                continue;
+            }
+            status = follow(&w, text, (size_t)len, false, &found);
+            if (status == 0 && PyObject_TypeCheck(found, (PyTypeObject *)kind))
+                status = add_module(result, path, found);
+            Py_XDECREF(found);
+        }
+        owning_walk_clear(&w);
+    }
+    Py_DECREF(paths);
+    if (status < 0)
+        Py_CLEAR(result);
+    return result;
 }

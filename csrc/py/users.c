@@ -21,16 +21,9 @@ typedef struct {
     uint32_t ids[];
 } UsersIterObject;
 
-/* One of the two lists that would tell can be long: an output has many operands, a shared weight many users. */
 static bool has_user(const fe_graph *g, uint32_t def, uint32_t user)
 {
-    if (g->nodes[user].edge_count <= g->nodes[def].user_count)
-        return fe_edge_find(g, def, user) != FE_NONE_ID;
-    for (uint32_t e = g->details[def].first_user; e != FE_NONE_ID; e = g->edges[e].next) {
-        if (g->edges[e].user == user)
-            return true;
-    }
-    return false;
+    return fe_edge_find(g, def, user) != FE_NONE_ID;
 }
 
 /* ---- the iterator ---- */

@@ -28,9 +28,9 @@ _Insertion = tuple[
     str,
     _Target,
     tuple[Any, ...] | None,
-    dict[str, Any] | None,
+    Mapping[str, Any] | None,
     str | None,
-    dict[Any, Any] | None,
+    Mapping[Any, Any] | None,
 ]
 _Pairs = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
@@ -261,6 +261,7 @@ class InsertPoint:
         /,
     ) -> None: ...
 
+def find_modules(owner: Any, paths: list[str], kind: type[Any], /) -> list[tuple[str, Any]]: ...
 def use_containers(list_type: type[list[Any]], dict_type: type[dict[Any, Any]], /) -> None: ...
 def fx_configure(
     node_type: type | None, illegal_names: dict[str, Any], symbols: tuple[type, ...], overload_type: type | None, /

@@ -86,8 +86,8 @@ class _Torch:
             if (found := _find("torch._C", name)) is not None
         ]
         self.packets: dict[int, _Overloads] = {}
-        # By id: the operator, its flags, and what tells whether an effect was registered for it since.
-        self.overloads: dict[int, tuple[object, int, Any]] = {}
+        # By id: the operator, its flags, its rule, and what tells whether an effect was registered for it since.
+        self.overloads: dict[int, tuple[object, int, _Rule | None, Any]] = {}
 
     def complete(self) -> bool:
         """Whether everything was found: not yet so while torch is being imported."""
@@ -221,7 +221,8 @@ def call_facts(node: Any) -> int:
     target = _resolve(torch, node.target) if op == "call_function" else node.target
     call = _Call(node.args, node.kwargs, node, node.graph.owning_module)
     survey = _Survey(torch)
-    rule = _safe_judge(torch, op, target)[1]
+    known = torch.overloads.get(id(target)) if torch is not None else None
+    rule = known[2] if known is not None else _safe_judge(torch, op, target)[1]
     if rule:
         rule(survey, call)
     done = survey.run()
@@ -256,13 +257,13 @@ def _overload_facts(torch: _Torch, op: Any) -> int:
     The core itself looks whether it was given to ``has_side_effect`` since.
     """
     known = torch.overloads.get(id(op))
-    if known is not None and known[2].effect is None:
+    if known is not None and known[3].effect is None:
         return known[1]
     bits, rule = _judge_schema(torch, op)
     registered = _registered_effect(torch, op)
     bits |= registered | (PER_NODE if rule else 0) | _fx_facts(torch, op, (), {})
     if not registered and torch.qualified_name and torch.find_entry:
-        torch.overloads[id(op)] = op, bits, torch.find_entry(torch.qualified_name(op)).effect
+        torch.overloads[id(op)] = op, bits, rule, torch.find_entry(torch.qualified_name(op)).effect
     return bits
 
 

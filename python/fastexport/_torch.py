@@ -12,7 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.fx
@@ -64,6 +64,9 @@ def _is_ordinary(graph: torch.fx.Graph) -> bool:
     return kind is torch.fx.Graph or all(getattr(kind, name) is getattr(torch.fx.Graph, name) for name in _METHODS)
 
 
+_Kind = TypeVar("_Kind", bound=Graph)
+
+
 class _Parts(NamedTuple):
     graph: torch.fx.Graph
     module: torch.fx.GraphModule | None  # to be recompiled when its graph changed
@@ -93,7 +96,7 @@ def from_fx(obj: Any) -> Graph:
     return _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, Graph)
 
 
-def _read(source: torch.fx.Graph, module: Any, kind: type[Graph]) -> Graph:
+def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> _Kind:
     graph = kind()
     targets = _core.fx_read(source, graph) if _FAST else _torch_public.read(source, graph)
     graph.owning_module = module
@@ -105,26 +108,16 @@ def _read(source: torch.fx.Graph, module: Any, kind: type[Graph]) -> Graph:
     else:
         del extras["_codegen"]
     graph.extras = extras
-    subgraphs = {path: _read(child.graph, child, kind) for path, child in _graph_modules(module, targets)}
+    subgraphs: dict[str, Graph] = {
+        path: _read(child.graph, child, kind) for path, child in _graph_modules(module, targets)
+    }
     graph.subgraphs = subgraphs or None
     return graph
 
 
-def _graph_modules(module: Any, paths: list[str]) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+def _graph_modules(module: Any, paths: list[str]) -> list[tuple[str, torch.fx.GraphModule]]:
     """The GraphModules among what some paths lead to, each path once."""
-    modules: dict[str, Any] = {"": module}
-
-    def child(path: str) -> Any:
-        if path not in modules:
-            prefix, _, name = path.rpartition(".")
-            children = getattr(child(prefix), "_modules", None)
-            modules[path] = children.get(name) if children else None
-        return modules[path]
-
-    for path in dict.fromkeys(paths):
-        found = child(path)
-        if isinstance(found, torch.fx.GraphModule):
-            yield path, found
+    return _core.find_modules(module, list(dict.fromkeys(paths)), torch.fx.GraphModule)
 
 
 def to_fx(graph: Graph, root: Any = None) -> Any:
@@ -395,10 +388,13 @@ class _Twin(Graph):
         self.source_nodes: list[Any] = []  # that of id i + 1 is the i-th
         self.record: list[tuple[array[int], array[int] | None]] = []
 
+    def _twins(self) -> list[_Twin]:
+        return list((self.subgraphs or {}).values())  # type: ignore[arg-type]
+
     def bind(self, source: torch.fx.Graph) -> None:
         """Note the torch nodes of the graph and its subgraphs."""
         self.source, self.source_nodes = source, list(source.nodes)
-        for subgraph in (self.subgraphs or {}).values():
+        for subgraph in self._twins():
             subgraph.bind(subgraph.owning_module.graph)
 
     def _eliminate_dead_code(self, *args: Any) -> tuple[bytes, Any]:
@@ -418,7 +414,7 @@ class _Twin(Graph):
             raise ValueError(
                 "a function among the passes changed the graph; on a torch graph run_passes() takes passes by name"
             )
-        for subgraph in (self.subgraphs or {}).values():
+        for subgraph in self._twins():
             subgraph.check()
 
     def apply(self, program: torch.export.ExportedProgram | None) -> bool:
@@ -429,9 +425,11 @@ class _Twin(Graph):
             if kept is None:
                 _erase(self.source, nodes)
             else:
-                _replace_getitems(self.source, list(zip(nodes, (self.source_nodes[id - 1] for id in kept))), program)
+                _replace_getitems(
+                    self.source, list(zip(nodes, (self.source_nodes[id - 1] for id in kept), strict=True)), program
+                )
             modified |= bool(nodes)
-        for subgraph in (self.subgraphs or {}).values():
+        for subgraph in self._twins():
             if subgraph.apply(program):
                 subgraph.owning_module.recompile()
                 modified = True

@@ -28,9 +28,7 @@ def read(source: torch.fx.Graph, graph: Graph) -> list[str]:
         ValueError: a node uses one that is not in the graph, or users and arguments disagree.
     """
     nodes = list(source.nodes)
-    made = {
-        node: graph.create_node(node.op, node.target, name=node.name, type_expr=node.type) for node in nodes
-    }
+    made = {node: graph.create_node(node.op, node.target, name=node.name, type_expr=node.type) for node in nodes}
 
     def leaf_of(user: torch.fx.Node) -> Callable[[Any], Any]:
         def leaf(value: Any) -> Any:
@@ -87,6 +85,7 @@ def build(graph: Graph, built: torch.fx.Graph) -> None:
 
 # ---- dead code
 
+_ENDS = {"placeholder": "kept: an input of the graph", "output": "kept: the output of the graph"}
 _WHY = {
     _fact_tables.MUTATES: "kept: it writes to an operand",
     _fact_tables.EFFECT: "kept: it has an effect",
@@ -97,8 +96,6 @@ _WHY = {
 
 def _effect(node: torch.fx.Node, keep_random: bool) -> str | None:
     """Why a node would be kept if it had no users, by fastexport's own policy."""
-    if node.op in ("placeholder", "output"):
-        return "kept: an input of the graph" if node.op == "placeholder" else "kept: the output of the graph"
     flags = _facts.target_facts(node.op, node.target, node.graph.owning_module)
     if node.target in (_facts.registered_effects() or ()):
         flags |= _fact_tables.EFFECT
@@ -110,8 +107,9 @@ def _effect(node: torch.fx.Node, keep_random: bool) -> str | None:
         return "kept: it draws random numbers (keep_random)"
     if call & _fact_tables.NODE_IMPURE:
         return "kept: this call has an effect"
-    out = node.kwargs.get("out")
-    return "kept: it writes to its out= argument" if isinstance(out, (torch.fx.Node, tuple, list)) else None
+    written: list[torch.fx.Node] = []
+    torch.fx.node.map_arg(node.kwargs.get("out"), written.append)
+    return "kept: it writes to its out= argument" if written else None
 
 
 def eliminate_dead_code(
@@ -128,9 +126,11 @@ def eliminate_dead_code(
     def effect(node: Any) -> str | None:
         if is_impure_node is not None:
             return "kept: is_impure_node says it has an effect" if is_impure_node(node) else None
-        if fx_policy:
-            return "kept: it has an effect" if node.is_impure(keep_random) else None
-        return _effect(node, keep_random)
+        if not fx_policy and node.op not in _ENDS:
+            return _effect(node, keep_random)
+        if fx_policy and not node.is_impure(keep_random):
+            return None
+        return _ENDS.get(node.op, "kept: it has an effect")
 
     for node in reversed(graph.nodes):
         why = effect(node)

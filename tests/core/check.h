@@ -167,7 +167,7 @@ static inline fe_seq *seq_new(fe_graph *g, size_t len)
     return s;
 }
 
-/* One, None, 'text', (a,b), [a,b], a|b|c for a slice, or the name of a node. Parts of containers are plain words. */
+/* A number, None, True, 'text', (a,b), [a,b], a|b|c for a slice, or the name of a node. Parts of containers are plain words. */
 static inline fe_value parse_word(fe_graph *g, const char *word, size_t len)
 {
     char text[64];
@@ -184,6 +184,8 @@ static inline fe_value parse_word(fe_graph *g, const char *word, size_t len)
             return value_int(strtoll(text, NULL, 10));
         if (strcmp(text, "None") == 0)
             return (fe_value){.kind = FE_NONE};
+        if (strcmp(text, "True") == 0)
+            return (fe_value){.kind = FE_BOOL, .as.boolean = true};
         if (text[0] == '\'') {
             text[len - 1] = '\0';
             return value_str(g, text + 1);
@@ -392,11 +394,11 @@ static inline char *text_of(const fe_graph *g)
     return b.data;
 }
 
-#define CHECK_GRAPH(g, want)                                                                                           \
-    do {                                                                                                               \
-        char *text_ = text_of(g);                                                                                      \
-        CHECK_TEXT(text_, want);                                                                                       \
-        free(text_);                                                                                                   \
+#define CHECK_GRAPH(g, want)      \
+    do {                          \
+        char *text_ = text_of(g); \
+        CHECK_TEXT(text_, want);  \
+        free(text_);              \
     } while (0)
 
 /* All faults, as "CODE node operand; CODE node"; good until the next call. */

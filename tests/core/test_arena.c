@@ -9,7 +9,7 @@ static uint32_t random_below(uint32_t limit)
     return (random_state >> 8) % limit;
 }
 
-static const size_t sizes[] = {0,   1,    15,   16,   17,   500,   511,   512,    513,    640,    641,
+static const size_t sizes[] = {0,   1,    15,   16,   17,   500,   511,   512,   513,    640,    641,
                                896, 1000, 1024, 1025, 4096, 65535, 65536, 65537, 100000, 1000000};
 
 static void test_blocks_of_every_size(void)

@@ -1,7 +1,7 @@
 /* test_copy.c - copying whole graphs and comparing them. */
 #include "check.h"
 
-#define EVERYTHING                                                                                                     \
+#define EVERYTHING \
     "x; y 3; w = @weight; a = f x (x,y) k:[y,'s']; b = g a w x; m = #layer b None 0|1|x; c = f x a; return (m,[c],b)"
 
 /* A copy; node_map is given back when it is asked for. */
@@ -88,6 +88,27 @@ static void test_operand_after_its_user(void)
     CHECK_TEXT(operands(h, "b"), "a");
     CHECK_TEXT(faults_of(h, true, false), "UNDEFINED_OPERAND b a; LATE_PLACEHOLDER x b");
     CHECK_INT(equal(g, h), 1);
+    fe_graph_free(g);
+    fe_graph_free(h);
+}
+
+/* insert_arg leaves operands in another order than that of first use, which is the order they have in a copy. */
+static void test_operands_out_of_order(void)
+{
+    fe_graph *g = graph_of("x; y; z; a = f x y; b = f x y z"), *h;
+    fe_error err;
+
+    DO(fe_node_insert_argument(g, node(g, "a"), 0, value_node(node(g, "y")), &err));
+    DO(fe_node_insert_argument(g, node(g, "b"), 0, value_node(node(g, "z")), &err));
+    CHECK_TEXT(operands(g, "a"), "x y*2");
+    fe_edge_move_last(g, fe_edge_find(g, node(g, "y"), node(g, "a")));
+    h = copy_of(g, NULL, NULL);
+    CHECK_TEXT(operands(h, "a"), "y*2 x");
+    CHECK_TEXT(operands(h, "b"), "z*2 x y");
+    CHECK_TEXT(users(h, "x"), "a b");
+    CHECK_TEXT(users(h, "y"), "b a");
+    CHECK_TEXT(users(h, "z"), "b");
+    CHECK_SOUND(h);
     fe_graph_free(g);
     fe_graph_free(h);
 }
@@ -260,6 +281,7 @@ int main(void)
     RUN(test_same_text_and_users);
     RUN(test_erased_nodes_stay_behind);
     RUN(test_operand_after_its_user);
+    RUN(test_operands_out_of_order);
     RUN(test_objects_meta_and_types);
     RUN(test_signature);
     RUN(test_empty);

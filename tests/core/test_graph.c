@@ -108,10 +108,7 @@ static void test_bisecting_inserts(void)
         uint32_t target = target_of(g, FE_OP_CALL_METHOD, "f"), low = node(g, "a"), high = node(g, "b");
         for (uint32_t i = 0; i < 100000; i++) {
             uint32_t id = unnamed(g, target);
-            fe_point at = side == 0   ? before(high)
-                          : side == 1 ? after(low)
-                          : side == 2 ? at_start
-                                      : before(high);
+            fe_point at = side == 0 ? before(high) : side == 1 ? after(low) : side == 2 ? at_start : before(high);
             fe_node_place(g, id, at);
             if (side == 3 && i % 2)
                 low = id;

@@ -15,25 +15,25 @@ static fe_edge *edge_of(fe_graph *g, const char *def, const char *user)
 }
 
 /* A fault, in a fresh graph: alone it is found, and with every check on it is found as the only one. */
-#define BREAK(lines, poking, fx, all)                                                                                  \
-    do {                                                                                                               \
-        fe_graph *g = graph_of(lines);                                                                                 \
-        poking;                                                                                                        \
-        CHECK_TEXT(faults_of(g, true, true), fx);                                                                      \
-        CHECK_TEXT(faults_of(g, true, false), all);                                                                    \
-        const char *first_ = faults_of(g, false, false);                                                               \
-        CHECK(*first_ && !strchr(first_, ';') && strncmp(first_, all, strlen(first_)) == 0);                           \
-        fe_graph_free(g);                                                                                              \
+#define BREAK(lines, poking, fx, all)                                                        \
+    do {                                                                                     \
+        fe_graph *g = graph_of(lines);                                                       \
+        poking;                                                                              \
+        CHECK_TEXT(faults_of(g, true, true), fx);                                            \
+        CHECK_TEXT(faults_of(g, true, false), all);                                          \
+        const char *first_ = faults_of(g, false, false);                                     \
+        CHECK(*first_ && !strchr(first_, ';') && strncmp(first_, all, strlen(first_)) == 0); \
+        fe_graph_free(g);                                                                    \
     } while (0)
 
 /* A fault in the books about uses, which is looked for only when all faults are asked for. */
-#define BREAK_USES(lines, poking, want)                                                                                \
-    do {                                                                                                               \
-        fe_graph *g = graph_of(lines);                                                                                 \
-        poking;                                                                                                        \
-        CHECK_TEXT(faults_of(g, true, false), want);                                                                   \
-        CHECK_TEXT(faults_of(g, true, true), want);                                                                    \
-        fe_graph_free(g);                                                                                              \
+#define BREAK_USES(lines, poking, want)              \
+    do {                                             \
+        fe_graph *g = graph_of(lines);               \
+        poking;                                      \
+        CHECK_TEXT(faults_of(g, true, false), want); \
+        CHECK_TEXT(faults_of(g, true, true), want);  \
+        fe_graph_free(g);                            \
     } while (0)
 
 #define CHAIN "x; y; a = f x; b = g a (x,x); return b"
@@ -66,8 +66,8 @@ static void test_order_of_operands(void)
 static void test_erased_operand(void)
 {
     BREAK(CHAIN, g->nodes[node(g, "a")].flags |= FE_NODE_ERASED; g->nodes[node(g, "x")].next = node(g, "y");
-          g->nodes[node(g, "y")].next = FE_ROOT + 4; g->nodes[FE_ROOT + 4].prev = node(g, "y"), "ERASED_OPERAND b a",
-          "ERASED_OPERAND b a");
+          g->nodes[node(g, "y")].next = FE_ROOT + 4;
+          g->nodes[FE_ROOT + 4].prev = node(g, "y"), "ERASED_OPERAND b a", "ERASED_OPERAND b a");
 }
 
 static void test_flags_of_live_graphs(void)
@@ -95,23 +95,28 @@ static void test_edges_against_arguments(void)
     BREAK_USES(CHAIN, poke(g, "b", value_node(node(g, "y"))), "STALE_USERS a b; STALE_USERS y b");
     BREAK_USES(CHAIN, poke(g, "a", value_node(node(g, "y"))), "STALE_USERS x a; STALE_USERS y a");
     BREAK_USES(CHAIN, edge_of(g, "x", "b")->count = 1, "STALE_USERS x b");
-    BREAK_USES(CHAIN, (edge_of(g, "x", "b")->count = 1, edge_of(g, "a", "b")->count = 2), "STALE_USERS a b; STALE_USERS x b");
+    BREAK_USES(CHAIN, (edge_of(g, "x", "b")->count = 1, edge_of(g, "a", "b")->count = 2),
+               "STALE_USERS a b; STALE_USERS x b");
     BREAK_USES("x; a = f 1 k:x", g->details[node(g, "a")].kwargs->items[1] = value_int(1), "STALE_USERS x a");
+    BREAK_USES("x; y; a = f y k:1", g->details[node(g, "a")].kwargs->items[1] = value_node(node(g, "x")),
+               "STALE_USERS x a");
     /* Arguments gone, edges left. */
-    BREAK_USES("x; a = f x", (fe_seq_free(g, g->details[node(g, "a")].args), g->details[node(g, "a")].args = NULL,
-                              g->details[node(g, "a")].kwargs = seq_new(g, 0)),
+    BREAK_USES("x; a = f x",
+               (fe_seq_free(g, g->details[node(g, "a")].args), g->details[node(g, "a")].args = NULL,
+                g->details[node(g, "a")].kwargs = seq_new(g, 0)),
                "STALE_USERS x a");
     /* The same node again, without an edge for it; and in a nested place. */
     BREAK_USES("x; y; a = f 1 [y,2]", poke(g, "a", value_node(node(g, "x"))), "STALE_USERS x a");
     BREAK_USES("x; y; a = f 1 [y,2]", poke(g, "a", value_node(node(g, "y"))), "STALE_USERS y a");
-    BREAK_USES("x; y; a = f y [1,2]", g->details[node(g, "a")].args->items[1].as.seq->items[0] = value_node(node(g, "x")),
-               "STALE_USERS x a");
+    BREAK_USES("x; y; a = f y [1,2]",
+               g->details[node(g, "a")].args->items[1].as.seq->items[0] = value_node(node(g, "x")), "STALE_USERS x a");
 }
 
 static void test_users_against_edges(void)
 {
     BREAK_USES("x; a = f x; b = f x", edge_of(g, "x", "a")->user = node(g, "b"), "STALE_USERS x a");
-    BREAK_USES("x; a = f x; b = f x", g->details[node(g, "x")].first_user = FE_NONE_ID, "STALE_USERS x x; STALE_USERS x a");
+    BREAK_USES("x; a = f x; b = f x", g->details[node(g, "x")].first_user = FE_NONE_ID,
+               "STALE_USERS x x; STALE_USERS x a");
     BREAK_USES("x; a = f x; b = f x", g->details[node(g, "x")].last_user = FE_NONE_ID, "STALE_USERS x b");
     BREAK_USES("x; a = f x; b = f x", edge_of(g, "x", "a")->next = FE_NONE_ID,
                "STALE_USERS x x; STALE_USERS x a; STALE_USERS x b");
@@ -123,7 +128,8 @@ static void test_count_of_users(void)
 {
     BREAK_USES("x; a = f x; b = f x", g->nodes[node(g, "x")].user_count = 3, "STALE_USERS x x");
     BREAK_USES("x; a = f x; b = f x", g->nodes[node(g, "x")].user_count = 0, "STALE_USERS x x");
-    BREAK_USES("x; y; a = f x; b = f y", g->edges[g->details[node(g, "x")].first_user].next = g->details[node(g, "y")].first_user,
+    BREAK_USES("x; y; a = f x; b = f y",
+               g->edges[g->details[node(g, "x")].first_user].next = g->details[node(g, "y")].first_user,
                "STALE_USERS x x; STALE_USERS x a");
     /* A list without end. */
     BREAK_USES("x; a = f x; b = f x", edge_of(g, "x", "b")->next = g->details[node(g, "x")].first_user,

@@ -169,9 +169,14 @@ static void test_many_of_one_base(void)
 
 static void test_snake_case(void)
 {
-    static const char *const cases[][2] = {{"relu", "relu"},         {"layerNorm", "layer_norm"}, {"ReLU", "re_lu"},
-                                           {"HTTPServer", "httpserver"}, {"aB_cD", "a_b_c_d"},    {"x1Y", "x1y"},
-                                           {"", ""},                 {"A", "a"}};
+    static const char *const cases[][2] = {{"relu", "relu"},
+                                           {"layerNorm", "layer_norm"},
+                                           {"ReLU", "re_lu"},
+                                           {"HTTPServer", "httpserver"},
+                                           {"aB_cD", "a_b_c_d"},
+                                           {"x1Y", "x1y"},
+                                           {"", ""},
+                                           {"A", "a"}};
     char buffer[64];
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

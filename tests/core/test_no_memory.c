@@ -16,8 +16,8 @@ typedef struct {
     fe_reserved reserved;
 } world;
 
-#define LINES                                                                                                          \
-    "x; y; z; w = @weight; a = f x (x,y) k:[y,'s']; b = f a x; c = get b 0; d = get b 0; e = get d 1; h = get c 1; "     \
+#define LINES                                                                                                        \
+    "x; y; z; w = @weight; a = f x (x,y) k:[y,'s']; b = f a x; c = get b 0; d = get b 0; e = get d 1; h = get c 1; " \
     "dead = f a; deader = f dead; return (e,h,[d])"
 
 static char big[6000]; /* a name for which the arena needs a chunk of its own */

@@ -296,6 +296,8 @@ static void test_indexes_that_copy(void)
     MERGE("s; v; a = get s 0; b = get s 0; w = write v; return (a,b)", "b>a", "b>a");
     MERGE("s; v; a = get s (0,1|2|None,None); b = get s (0,1|2|None,None); w = write v; return (a,b)", "b>a", "b>a");
     MERGE("s; v; a = get s (0,v); b = get s (0,v); w = write v; return (a,b)", "", "b>a");
+    MERGE("s; v; a = get s True; b = get s True; w = write v; return (a,b)", "", "b>a");
+    MERGE("s; a = get s True; b = get s True; c = get s 1; return (a,b,c)", "b>a", "b>a");
     MERGE("s; v; w = write v; a = get s [0]; b = get s [0]; return (a,b)", "b>a", "b>a");
     /* Written to themselves: kept apart, whatever the index. */
     MERGE("s; a = get s 0; b = get s 0; w = write a; return (a,b)", "", "b>a");

@@ -174,11 +174,20 @@ static void test_complex(void)
         double real, imag;
         const char *text;
     } cases[] = {
-        {0, 1, "1j"},           {0, -1, "-1j"},         {0, 0, "0j"},
-        {0, -0.0, "-0j"},       {-0.0, 0, "(-0+0j)"},   {-0.0, -0.0, "(-0-0j)"},
-        {1, 2, "(1+2j)"},       {1.5, -2.25, "(1.5-2.25j)"}, {1e16, 1e-5, "(1e+16+1e-05j)"},
-        {0, (double)NAN, "nanj"}, {1, (double)NAN, "(1+nanj)"}, {1, (double)-NAN, "(1+nanj)"},
-        {(double)NAN, -INFINITY, "(nan-infj)"}, {0, INFINITY, "infj"},
+        {0, 1, "1j"},
+        {0, -1, "-1j"},
+        {0, 0, "0j"},
+        {0, -0.0, "-0j"},
+        {-0.0, 0, "(-0+0j)"},
+        {-0.0, -0.0, "(-0-0j)"},
+        {1, 2, "(1+2j)"},
+        {1.5, -2.25, "(1.5-2.25j)"},
+        {1e16, 1e-5, "(1e+16+1e-05j)"},
+        {0, (double)NAN, "nanj"},
+        {1, (double)NAN, "(1+nanj)"},
+        {1, (double)-NAN, "(1+nanj)"},
+        {(double)NAN, -INFINITY, "(nan-infj)"},
+        {0, INFINITY, "infj"},
     };
     fe_graph *g = graph_new();
     fe_value v;
@@ -325,14 +334,15 @@ static void test_nodes(void)
     fe_node_erase(g, node(g, "output"));
     build(g, "return 's'; return");
     fe_node_set_name(g, node(g, "a"), str(g, "caf\xc3\xa9"));
-    CHECK_GRAPH(g, "graph():\n"
-                   "    %x : [num_users=1] = placeholder[target=x]\n"
-                   "    %y : [num_users=0] = placeholder[target=y](default=3)\n"
-                   "    %w : [num_users=1] = get_attr[target=deep.weight]\n"
-                   "    %caf\xc3\xa9 : [num_users=1] = call_method[target=f](args = (%x,), kwargs = {k: s, j: [%w]})\n"
-                   "    %m : [num_users=0] = call_module[target=layer](args = (%caf\xc3\xa9, %caf\xc3\xa9), kwargs = {})\n"
-                   "    return s\n"
-                   "    return ");
+    CHECK_GRAPH(g,
+                "graph():\n"
+                "    %x : [num_users=1] = placeholder[target=x]\n"
+                "    %y : [num_users=0] = placeholder[target=y](default=3)\n"
+                "    %w : [num_users=1] = get_attr[target=deep.weight]\n"
+                "    %caf\xc3\xa9 : [num_users=1] = call_method[target=f](args = (%x,), kwargs = {k: s, j: [%w]})\n"
+                "    %m : [num_users=0] = call_module[target=layer](args = (%caf\xc3\xa9, %caf\xc3\xa9), kwargs = {})\n"
+                "    return s\n"
+                "    return ");
     fe_graph_free(g);
 }
 

@@ -254,6 +254,25 @@ static void test_operand_lists_of_every_size(void)
     fe_graph_free(g);
 }
 
+/* What operands give back is used again, also the tails of blocks that shrink. */
+static void test_edges_are_used_again(void)
+{
+    fe_graph *g = graph_of("x0; x1; x2; x3; x4; x5; x6; x7; x8; x9; a = f");
+    static const char *const words[] = {"(x0,x1,x2)", "(x0,x1,x2,x3,x4,x5,x6,x7,x8,x9)", "(x0,x1)",
+                                        "(x5,x6,x7,x8,x9,x0)"};
+
+    for (int i = 0; i < 4000; i++) {
+        set_arguments(g, "a", words[i % 4]);
+        replace(g, "a", "x0", "x1");
+        replace(g, "a", "x5", "x6");
+        insert(g, "a", 0, "(x0,x5,x7)");
+        replace(g, "a", "x7", "x0");
+    }
+    CHECK_SOUND(g);
+    CHECK(g->edge_count < 200);
+    fe_graph_free(g);
+}
+
 /* One node with a hundred thousand operands, each used twice; one operand with as many users. */
 static void test_very_long_lists(void)
 {
@@ -328,6 +347,7 @@ int main(void)
     RUN(test_replace_all_uses);
     RUN(test_replace_by_itself_with_operands_out_of_order);
     RUN(test_operand_lists_of_every_size);
+    RUN(test_edges_are_used_again);
     RUN(test_very_long_lists);
     RUN(test_set_operands);
     RUN(test_order_of_users);
