@@ -88,7 +88,7 @@ def our_dce(graph):
 # ---- random graphs
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(recipes, st.booleans())
 def test_dead_code_of_random_graphs(recipe, fast):
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +108,7 @@ def with_sound_getitems(graph):
 getitem_recipes = st.tuples(st.lists(st.one_of(getitems, getitems, calls, edits), max_size=14), trees)
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(getitem_recipes, st.booleans())
 def test_getitems_of_random_graphs(recipe, fast):
     first, second = with_sound_getitems(build(recipe)), with_sound_getitems(build(recipe))
@@ -122,7 +122,7 @@ def test_getitems_of_random_graphs(recipe, fast):
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(getitem_recipes, st.sampled_from(["safe", "torch"]))
 def test_a_chain_of_passes_does_what_each_does_alone(recipe, policy):
     first, second = with_sound_getitems(build(recipe)), with_sound_getitems(build(recipe))
@@ -137,7 +137,7 @@ def test_a_chain_of_passes_does_what_each_does_alone(recipe, policy):
     assert state(second) == state(first)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(getitem_recipes, st.sampled_from(["safe", "torch"]))
 def test_the_native_graph_and_both_ways_to_torch_agree(recipe, policy):
     outcomes, texts = [], []
@@ -154,7 +154,7 @@ def test_the_native_graph_and_both_ways_to_torch_agree(recipe, policy):
     assert texts[0] == texts[1] == texts[2]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(recipes, st.data())
 def test_lint_says_what_torch_s_lint_says(recipe, data):
     graph = build(recipe)
@@ -219,7 +219,7 @@ def torch_insert(graph, insertions):
     return made
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(recipes, st.integers(0, 2**20 - 1))
 def test_bulk_erase(recipe, wanted):
     first, second = build(recipe), build(recipe)
@@ -230,7 +230,7 @@ def test_bulk_erase(recipe, wanted):
     assert [links(node) for node in handles[1]] == [links(node) for node in handles[0]]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(recipes, st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=6))
 def test_bulk_replace(recipe, places):
     graphs = build(recipe), build(recipe)
@@ -254,7 +254,7 @@ insertions = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(recipes, insertions)
 def test_bulk_insert(recipe, wanted):
     graphs = build(recipe), build(recipe)
@@ -412,7 +412,7 @@ def recorded_hooks(module):
     return calls
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(getitem_recipes)
 def test_hooks_are_called_as_torch_calls_them(recipe):
     first, second = with_sound_getitems(build(recipe)), with_sound_getitems(build(recipe))
@@ -491,7 +491,7 @@ def test_a_hook_that_changes_the_graph_mid_pass(bridge):
 # ---- callbacks
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(recipes, st.integers(0, 2**20 - 1), st.booleans())
 def test_is_impure_node_is_asked_as_torch_asks(recipe, impure, explain):
     ends = []

@@ -58,24 +58,42 @@ static int take_block(fe_graph *g, uint32_t count, uint32_t *first, fe_error *er
     return 0;
 }
 
-/* Make a block of `from` edges one of `to`, fewer; the tail becomes free. */
-static void shrink_block(fe_graph *g, uint32_t first, uint32_t from, uint32_t to)
+static void drop_block(fe_graph *g, uint32_t first, uint32_t count)
 {
-    uint32_t room, left = 0;
+    uint32_t room;
 
-    if (!from)
-        return;
-    block_class(from, &room);
-    if (!to) {
+    if (count) {
+        block_class(count, &room);
         give_block(g, first, room);
-        return;
     }
-    block_class(to, &left);
+}
+
+/* A block of `to` edges in the place of one of `from`, more than that; what the edges hold is lost. A free one of the right size is
+ * taken before the old one is cut, for what is cut is never joined again. */
+static uint32_t shrink_block(fe_graph *g, uint32_t first, uint32_t from, uint32_t to)
+{
+    uint32_t room, left;
+
+    if (!to) {
+        drop_block(g, first, from);
+        return 0;
+    }
+    unsigned class = block_class(to, &left);
+    block_class(from, &room);
+    if (room == left)
+        return first;
+    if (g->edge_free[class] != FE_NONE_ID) {
+        uint32_t other = g->edge_free[class];
+        g->edge_free[class] = g->edges[other].next;
+        give_block(g, first, room);
+        return other;
+    }
     while (room > left) { /* halving a power of two, or in one step below */
         uint32_t keep = room > EXACT && room / 2 >= left ? room / 2 : left;
         give_block(g, first + keep, room - keep);
         room = keep;
     }
+    return first;
 }
 
 /* ---- links in lists of users ---- */
@@ -144,7 +162,7 @@ static void unlink_operands(fe_graph *g, uint32_t id)
 void fe_node_drop_operands(fe_graph *g, uint32_t id)
 {
     unlink_operands(g, id);
-    shrink_block(g, g->nodes[id].edge, g->nodes[id].edge_count, 0);
+    drop_block(g, g->nodes[id].edge, g->nodes[id].edge_count);
     g->nodes[id].edge_count = 0;
 }
 
@@ -329,7 +347,7 @@ static void move_edges(fe_graph *g, uint32_t id, uint32_t block)
         else
             g->edges[e->next].prev = block + i;
     }
-    shrink_block(g, n->edge, n->edge_count, 0);
+    drop_block(g, n->edge, n->edge_count);
     n->edge = block;
 }
 
@@ -419,7 +437,7 @@ static int reserve_replacement(fe_graph *g, uint32_t id, fe_error *err)
  * its arguments; so do we, and users come out in the same order. */
 static void replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new)
 {
-    const fe_node *n = &g->nodes[id];
+    fe_node *n = &g->nodes[id];
     fe_detail *d = &g->details[id];
     operand_set operands = empty_set(g, argument_nodes(g, id));
 
@@ -430,7 +448,7 @@ static void replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new
     collect(&operands, d->kwargs);
     assert(operands.len <= n->edge_count);
     if (operands.len < n->edge_count)
-        shrink_block(g, n->edge, n->edge_count, operands.len);
+        n->edge = shrink_block(g, n->edge, n->edge_count, operands.len);
     link_operands(g, id, n->edge, &operands);
     if (g->signature && n->op == FE_OP_OUTPUT)
         fe_signature_replace_output(g->signature, old, new);

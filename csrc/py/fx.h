@@ -43,19 +43,6 @@ static inline bool fx_is_plain(const fx_layout *l, PyObject *node)
             Py_TYPE(node)->tp_richcompare == l->node_type->tp_richcompare && fx_is_node(l, node));
 }
 
-/* The keys of a dict slot will be read soon: fetch its table, whose address is read now. */
-static inline void fx_prefetch_dict(PyObject *dict)
-{
-    if (dict && PyDict_Check(dict))
-        __builtin_prefetch(((PyDictObject *)dict)->ma_keys);
-}
-
-static inline void fx_prefetch_slots(PyObject *node)
-{
-    __builtin_prefetch((char *)node + 32);
-    __builtin_prefetch((char *)node + 96);
-}
-
 /* ---- fx_layout.c: the shape of torch.fx's objects ------------------------------------------------------------------- */
 
 /* 0 when the layout is known and graph is a torch.fx graph with a root node (new reference in *root), else -1. */

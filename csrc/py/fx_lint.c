@@ -175,26 +175,9 @@ static int check_arguments(linter *t, uint32_t index)
     return 0;
 }
 
-static void look_ahead(const linter *t, uint32_t i)
-{
-    const fx_layout *l = &t->view.s.st->fx;
-    PyObject *const *nodes = t->view.s.nodes;
-
-    if (i + 8 < t->view.s.count)
-        fx_prefetch_slots(nodes[i + 8]);
-    if (i + 4 < t->view.s.count) {
-        __builtin_prefetch((char *)fx_get(nodes[i + 4], l->args) + 16);
-        __builtin_prefetch((char *)fx_get(nodes[i + 4], l->kwargs) + 16);
-        __builtin_prefetch((char *)fx_get(nodes[i + 4], l->users) + 16);
-    }
-    if (i + 2 < t->view.s.count)
-        fx_prefetch_dict(fx_get(nodes[i + 2], l->users));
-}
-
 static int check_uses(linter *t)
 {
     for (uint32_t i = 0; i < t->view.s.count && !enough(t); i++) {
-        look_ahead(t, i);
         if (check_users(t, i) < 0 || check_arguments(t, i) < 0)
             return -1;
     }

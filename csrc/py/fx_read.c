@@ -346,30 +346,9 @@ static int read_meta(reader *r, uint32_t id)
     return result;
 }
 
-/* What the next nodes need is fetched from memory while this one is read. */
-static void look_ahead(const reader *r, uint32_t index)
-{
-    const fx_layout *l = &r->s.st->fx;
-
-    if (index + 8 < r->s.count)
-        fx_prefetch_slots(r->s.nodes[index + 8]);
-    if (index + 4 < r->s.count) {
-        PyObject *node = r->s.nodes[index + 4];
-        __builtin_prefetch((char *)fx_get(node, l->args) + 16);
-        __builtin_prefetch((char *)fx_get(node, l->input_nodes) + 32);
-        __builtin_prefetch((char *)fx_get(node, l->meta) + 16);
-    }
-    if (index + 2 < r->s.count) {
-        PyObject *node = r->s.nodes[index + 2];
-        fx_prefetch_dict(fx_get(node, l->input_nodes));
-        fx_prefetch_dict(fx_get(node, l->meta));
-    }
-}
-
 static int read_contents(reader *r)
 {
     for (uint32_t i = 0; i < r->s.count; i++) {
-        look_ahead(r, i);
         r->node = r->s.nodes[i];
         if (read_arguments(r, id_of(i)) < 0 || read_type(r, id_of(i)) < 0 || read_meta(r, id_of(i)) < 0)
             return -1;
@@ -408,15 +387,7 @@ static int read_users(reader *r, uint32_t id)
 
 static int read_all_users(reader *r)
 {
-    const fx_layout *l = &r->s.st->fx;
-
     for (uint32_t i = 0; i < r->s.count; i++) {
-        if (i + 8 < r->s.count)
-            __builtin_prefetch((char *)r->s.nodes[i + 8] + l->users);
-        if (i + 4 < r->s.count)
-            __builtin_prefetch((char *)fx_get(r->s.nodes[i + 4], l->users) + 16);
-        if (i + 2 < r->s.count)
-            fx_prefetch_dict(fx_get(r->s.nodes[i + 2], l->users));
         r->node = r->s.nodes[i];
         if (read_users(r, id_of(i)) < 0)
             return -1;

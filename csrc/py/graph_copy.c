@@ -169,7 +169,7 @@ PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t narg
 
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || !(memo = PyDict_New()))
         return NULL;
-    transformer t = {.g = g, .transform = v[1] ? v[1] : g->state->identity};
+    transformer t = {.g = g, .transform = v[1] && v[1] != Py_None ? v[1] : g->state->identity};
     copy = find_fx_node(&t) < 0 ? NULL : copy_node(g, v[0], &t, memo);
     Py_XDECREF(t.fx_node);
     Py_DECREF(memo);

@@ -261,7 +261,7 @@ static void test_edges_are_used_again(void)
     static const char *const words[] = {"(x0,x1,x2)", "(x0,x1,x2,x3,x4,x5,x6,x7,x8,x9)", "(x0,x1)",
                                         "(x5,x6,x7,x8,x9,x0)"};
 
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 16000; i++) {
         set_arguments(g, "a", words[i % 4]);
         replace(g, "a", "x0", "x1");
         replace(g, "a", "x5", "x6");
