@@ -13,7 +13,6 @@ import fastexport
 # nodes in a bad order, but never the books in disorder.
 ORDER_FAULTS = {
     "UNDEFINED_OPERAND",
-    "LATE_PLACEHOLDER",
     "SECOND_OUTPUT",
     "OUTPUT_NOT_LAST",
 }

@@ -148,7 +148,21 @@ def test_node_copy_maps_arguments():
     assert g.node_copy(mul).args == (add, x)
     with pytest.raises(ValueError, match="node of another graph"):
         h.node_copy(add)
+    assert h.node_copy(add, lambda node: y).kwargs == {}
     assert_sound(h)
+
+
+def test_copied_getitems_are_getitems():
+    g = Graph()
+    x = g.placeholder("x")
+    first = g.call_function(operator.getitem, (x, 0))
+    again = g.node_copy(first)
+    call = g.call_function(len)
+    assert g.node_copy(call).args == () and g.node_copy(call).kwargs == {}
+    g.output((first, again))
+    for policy in ("torch", "safe"):
+        h = copy.copy(g)
+        assert h.eliminate_getitems(policy=policy).replaced == {"getitem_1": "getitem"}
 
 
 def test_graph_copy_gives_what_the_graph_returned():
@@ -335,7 +349,10 @@ def test_a_walk_goes_on_from_where_an_erased_node_stood():
     g.erase_node(d)
     with pytest.raises(StopIteration):
         next(walk)
-    g.placeholder("e")
+    e = g.placeholder("e")
+    walk = iter(g.nodes)
+    assert list(walk) == [a, e]
+    g.placeholder("f")
     with pytest.raises(StopIteration):  # what has ended stays ended
         next(walk)
 
@@ -630,9 +647,6 @@ def faulty(kind):
     elif kind == "two_outputs":
         with g.inserting_before(out):
             g.create_node("output", "output", (a,), name="output_0")
-    elif kind == "late_input":
-        with g.inserting_before(out):
-            g.placeholder("late")
     elif kind == "no_callable":
         a.op = "call_function"
         a.target = "relu"
@@ -646,7 +660,6 @@ def faulty(kind):
         ("order", "UNDEFINED_OPERAND", ["'b'", "'a'", "before"]),
         ("missing_attr", "TARGET_MISSING", ["'deep_weight'", "'deep.weight'"]),
         ("two_outputs", "OUTPUT_NOT_LAST", ["'output_0'", "'output'"]),
-        ("late_input", "LATE_PLACEHOLDER", ["'late'", "'a'"]),
         ("no_callable", "TARGET_TYPE", ["'a'", "relu"]),
     ],
 )

@@ -1098,3 +1098,66 @@ def test_what_no_pass_takes_is_refused(function):
             getattr(fastexport, function)(value)
     with pytest.raises(ValueError, match="there is no pass 'nothing'"):
         fastexport.run_passes(chain_graph(), ["nothing"])
+
+
+class Index:
+    """Nothing that the core knows."""
+
+
+@pytest.mark.parametrize(
+    "index",
+    [..., (..., 0), torch.tensor([0]), torch.float32, b"a", range(2), frozenset((1,)), 2**70, 1j, Index()],
+    ids=repr,
+)
+@pytest.mark.parametrize("policy", ["safe", "torch"])
+def test_getitems_of_any_index(index, policy):
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    first, again = (graph.call_function(operator.getitem, (x, index)) for _ in range(2))
+    graph.output((first, again))
+    assert fastexport.eliminate_getitems(graph, policy=policy).replaced == {"getitem_1": "getitem"}
+    assert graph.output_node().args == ((first, first),)
+
+
+@pytest.mark.parametrize("distance", range(1, 12))
+def test_lint_of_an_operand_that_stands_later(distance):
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    nodes = [graph.call_function(torch.relu, (x,)) for _ in range(14)]
+    nodes[0].args = (nodes[distance],)
+    graph.output(nodes[0])
+    faults = fastexport.lint(graph, all=True)
+    assert [(f.code, f.node, f.operand) for f in faults] == [("UNDEFINED_OPERAND", "relu", f"relu_{distance}")]
+    assert [f.code for f in fastexport.lint(graph, all=True)] == ["UNDEFINED_OPERAND"]
+
+
+def test_a_node_without_target():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    relu = graph.call_function(torch.relu, (x,))
+    graph.output(x)
+    del relu.target
+    with pytest.raises(fastexport.LintError, match="relu"):
+        fastexport.eliminate_dead_code(graph)
+    assert not fastexport.eliminate_getitems(graph)
+    with pytest.raises(ValueError, match="relu"):
+        fastexport.from_fx(graph)
+
+
+def test_a_fault_in_a_subgraph_is_found_before_anything_changes():
+    inner = torch.fx.Graph()
+    value = inner.placeholder("value")
+    inner.output(value).append(value)
+    root = torch.nn.Module()
+    root.branch = torch.fx.GraphModule(torch.nn.Module(), inner)
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.neg, (x,))
+    graph.output((x, graph.get_attr("branch")))
+    module = torch.fx.GraphModule(root, graph)
+    before = str(module.graph)
+    native = fastexport.from_fx(module)
+    for target in (module, native):
+        with pytest.raises(fastexport.LintError, match="value"):
+            fastexport.eliminate_dead_code(target)
+    assert str(module.graph) == str(native) == before

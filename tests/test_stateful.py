@@ -543,5 +543,5 @@ class NoSignature:
         return lambda old, new, user: None
 
 
-Edits.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Edits.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
 TestEdits = Edits.TestCase

@@ -11,7 +11,7 @@
  *                           fe_seq of fe_value          an edge is also a link of its operand's list of users
  *
  * Invariants, each checked by fe_lint (lint.c):
- *   - placeholders come first; exactly one output, last; every operand stands before its user, in the same graph;
+ *   - at most one output, last; every operand stands before its user, in the same graph;
  *   - an edge (operand, user, count) exists exactly when the user's args and kwargs name the operand count times;
  *     users are in the order in which torch.fx would have them;
  *   - names are unique; pos grows along the list; an erased node is in no list.

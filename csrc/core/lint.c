@@ -12,7 +12,6 @@ typedef struct {
     fe_report *faults;
     fe_error *err;
     uint32_t output;   /* the first one met, or FE_NONE_ID */
-    uint32_t computes; /* the first node met that is neither an input nor an attribute, or FE_NONE_ID */
     uint32_t *named;   /* by node, for check_uses: 0 between calls; NULL: uses are not checked */
     bool shared_names; /* some node bears a name that is another's */
     bool full;         /* enough found */
@@ -108,18 +107,13 @@ static void check_place(linter *l, uint32_t id, const fe_node *n)
 {
     if (n->pos <= l->g->nodes[n->prev].pos) /* the root's is 0 */
         fault(l, FE_FAULT_WRONG_ORDER, id, n->prev);
-    if (n->op == FE_OP_PLACEHOLDER) {
-        if (l->computes != FE_NONE_ID)
-            fault(l, FE_FAULT_LATE_PLACEHOLDER, id, l->computes);
-    } else if (n->op == FE_OP_OUTPUT) {
-        if (l->output != FE_NONE_ID)
-            fault(l, FE_FAULT_SECOND_OUTPUT, id, l->output);
-        else if (n->next != FE_ROOT)
-            fault(l, FE_FAULT_OUTPUT_NOT_LAST, id, n->next);
-        l->output = id;
-    } else if (n->op != FE_OP_GET_ATTR && l->computes == FE_NONE_ID) {
-        l->computes = id;
-    }
+    if (n->op != FE_OP_OUTPUT)
+        return;
+    if (l->output != FE_NONE_ID)
+        fault(l, FE_FAULT_SECOND_OUTPUT, id, l->output);
+    else if (n->next != FE_ROOT)
+        fault(l, FE_FAULT_OUTPUT_NOT_LAST, id, n->next);
+    l->output = id;
 }
 
 static void check_node(linter *l, uint32_t id)
@@ -175,7 +169,6 @@ int fe_lint(const fe_graph *g, const fe_lint_options *o, fe_report *faults, fe_e
                 .faults = faults,
                 .err = err,
                 .output = FE_NONE_ID,
-                .computes = FE_NONE_ID,
                 .shared_names = o->all || g->shared_names};
 
     if (o->all) {

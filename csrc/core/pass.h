@@ -46,7 +46,6 @@ int fe_report_add(fe_report *r, uint8_t code, uint32_t node, uint32_t other, fe_
     X(STALE_USERS, "the users of '%N' and the arguments of '%O' disagree; change arguments by assignment only, "  \
                    "never through users")                                                                         \
     X(WRONG_ORDER, "node '%N' is out of order with the node before it")                                           \
-    X(LATE_PLACEHOLDER, "placeholder '%N' comes after '%O', which computes; placeholders come first")             \
     X(SECOND_OUTPUT, "the graph has a second output, '%N'; keep one, at the end")                                 \
     X(OUTPUT_NOT_LAST, "the output '%N' is followed by '%O'; it must be the last node")
 

@@ -102,17 +102,16 @@ typedef struct {
     bool regular;          /* the list reads the same both ways, without erased nodes, and _len is right */
 } fx_snapshot;
 
-/* Take a snapshot whose nodes are held; runs no Python code between the first node and the last. Clear a snapshot also
- * after a failure. */
+/* Take a snapshot; its nodes are not held yet. Runs no Python code between the first node and the last. Clear a snapshot
+ * also after a failure. */
 int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph);
-/* A snapshot of given objects instead of a list, in their order; each must be a torch.fx.Node. */
+/* A snapshot of given objects instead of a list, in their order, held; each must be a torch.fx.Node. */
 int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *const *nodes, Py_ssize_t count);
 /* For one who walks along the list himself: an empty snapshot, to which he adds nodes that are not held. */
 int fx_snapshot_begin(fx_snapshot *s, module_state *st, PyObject *graph);
 int fx_snapshot_restart(fx_snapshot *s); /* empty it, but keep the calls */
 int fx_snapshot_push(fx_snapshot *s, PyObject *node);
 void fx_snapshot_hold(fx_snapshot *s); /* make the nodes strong references */
-bool fx_snapshot_is_current(const fx_snapshot *s);
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out); /* a node that is not in the list */
 void fx_snapshot_clear(fx_snapshot *s);                             /* may run Python code */
 

@@ -638,23 +638,23 @@ static PyObject *dict_of_nodes(const mapper *m)
     return dict;
 }
 
-/* Make user a user of the operands that are new to it; on failure of none. */
+/* Make user a user of the operands that are new to it (old NULL: of all); on failure of none. */
 static int join_operands(const fx_layout *l, PyObject *user, PyObject *old, PyObject *new)
 {
-    PyObject *operand, *value, *users;
+    PyObject *operand, *value, *users, *type, *error, *traceback;
     Py_ssize_t at = 0;
 
     while (PyDict_Next(new, &at, &operand, &value)) {
-        int known = PyDict_Contains(old, operand);
+        int known = old ? PyDict_Contains(old, operand) : 0;
         if (known > 0)
             continue;
         if (known == 0 && (users = dict_slot(operand, l->users, "users")) && PyDict_SetItem(users, user, Py_None) == 0)
             continue;
-        PyObject *failed = operand, *type, *error, *traceback;
+        PyObject *failed = operand;
         PyErr_Fetch(&type, &error, &traceback);
         for (at = 0; PyDict_Next(new, &at, &operand, &value) && operand != failed;) {
             users = fx_get(operand, l->users);
-            if (!PyDict_Contains(old, operand) && users && PyDict_Check(users))
+            if (!(old && PyDict_Contains(old, operand)) && users && PyDict_Check(users))
                 discard(users, user);
         }
         PyErr_Restore(type, error, traceback);
@@ -970,7 +970,7 @@ typedef struct {
     PyObject *anchor, *target, *meta;                 /* borrowed from the caller's item; meta may be NULL */
     PyObject *args, *kwargs, *inputs, *candidate;     /* strong */
     PyObject *node, *name;                            /* strong, once made */
-    PyObject *base, *old_count;                       /* strong: the name's base and its counter before, NULL: none */
+    PyObject *base, *old_count; /* strong: the base whose counter was opened for it, and the counter before; or NULL */
     uint32_t call;
     bool before, joined, linked, listed;
 } insertion;
@@ -982,6 +982,10 @@ typedef struct {
     fx_calls calls;
     PyObject **stems; /* strong, by call: the candidate name of nodes without one */
     uint32_t stem_capacity;
+    struct {
+        PyObject *candidate, *base; /* borrowed from an insertion; NULL: none open */
+        long long count;
+    } counter; /* the namespace's counter of a base, taken out of it while one candidate is named again and again */
     PyObject *none_args;
     insertion *items;
     Py_ssize_t count;
@@ -1092,29 +1096,36 @@ static int prepare_candidate(inserter *e, insertion *i, PyObject *name)
     return 0;
 }
 
+/* The parts of an insertion as the caller gives it. */
+enum { ANCHOR, BEFORE, OP, TARGET, ARGS, KWARGS, NAME, META, PARTS };
+
+static int check_item(PyObject *item)
+{
+    if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == PARTS)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "fx_insert() takes tuples (anchor, before, op, target, args, kwargs, name, meta)");
+    return -1;
+}
+
 static int prepare_insertion(inserter *e, insertion *i, PyObject *item)
 {
-    PyObject *op, *args, *kwargs, *name, *meta, *before;
-
-    if (!PyTuple_Check(item)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "fx_insert() takes tuples (anchor, before, op, target, args, kwargs, name, meta)");
+    if (check_item(item) < 0)
         return -1;
-    }
-    if (!PyArg_ParseTuple(item, "OOOOOOOO;(anchor, before, op, target, args, kwargs, name, meta)", &i->anchor, &before,
-                          &op, &i->target, &args, &kwargs, &name, &meta))
-        return -1;
+    PyObject *meta = PyTuple_GET_ITEM(item, META);
+    int before = PyObject_IsTrue(PyTuple_GET_ITEM(item, BEFORE));
     if (meta != Py_None && !PyDict_Check(meta)) {
         PyErr_Format(PyExc_TypeError, "meta must be a dict or None, not %.200s", Py_TYPE(meta)->tp_name);
         return -1;
     }
+    i->anchor = PyTuple_GET_ITEM(item, ANCHOR);
+    i->target = PyTuple_GET_ITEM(item, TARGET);
     i->meta = meta == Py_None ? NULL : meta;
-    int flag = PyObject_IsTrue(before);
-    i->before = flag > 0;
-    if (flag < 0 || check_anchor(e, i->anchor) < 0 || check_operation(e, i, op) < 0 ||
-        fx_call_find_listed(e->tables.table, &e->calls.items[i->call], true) < 0)
+    i->before = before > 0;
+    if (before < 0 || check_anchor(e, i->anchor) < 0 || check_operation(e, i, PyTuple_GET_ITEM(item, OP)) < 0 ||
+        fx_call_find_listed(e->tables.table, &e->calls.items[i->call], true) < 0 ||
+        prepare_arguments(e, i, PyTuple_GET_ITEM(item, ARGS), PyTuple_GET_ITEM(item, KWARGS)) < 0)
         return -1;
-    return prepare_arguments(e, i, args, kwargs) < 0 ? -1 : prepare_candidate(e, i, name);
+    return prepare_candidate(e, i, PyTuple_GET_ITEM(item, NAME));
 }
 
 static PyObject *numbered(const char *base, size_t len, long long number)
@@ -1136,69 +1147,112 @@ static PyObject *numbered(const char *base, size_t len, long long number)
     return text;
 }
 
+/* Put the open counter back into the namespace. */
+static int close_counter(inserter *e)
+{
+    PyObject *count = e->counter.base ? PyLong_FromLongLong(e->counter.count) : NULL;
+    int result = 0;
+
+    if (e->counter.base)
+        result = count ? PyDict_SetItem(e->tables.base_count, e->counter.base, count) : -1;
+    Py_XDECREF(count);
+    if (result == 0)
+        e->counter.base = e->counter.candidate = NULL;
+    return result;
+}
+
 /* torch.fx's rule for names that are not plain ASCII, or whose counters are beyond 64 bits. */
 static int name_by_method(inserter *e, insertion *i)
 {
+    if (close_counter(e) < 0)
+        return -1;
     i->name = PyObject_CallMethod(e->tables.namespace, "create_name", "OO", i->candidate, Py_None);
     return i->name ? 0 : -1;
 }
 
-/* The counter of a base: 1 and its value, 0 when it is beyond 64 bits, or -1. Sets old_count. */
-static int counter_of(inserter *e, insertion *i, long long *out)
+/* Take base out of the namespace: 1, 0 when its counter is beyond 64 bits, or -1. */
+static int open_counter(inserter *e, insertion *i, PyObject *base)
 {
-    PyObject *count = PyDict_GetItemWithError(e->tables.base_count, i->base);
+    PyObject *count = PyDict_GetItemWithError(e->tables.base_count, base);
     int overflow = 0;
 
-    *out = 0;
-    if (!count)
-        return PyErr_Occurred() ? -1 : 1;
-    if (!PyLong_CheckExact(count))
+    e->counter.count = 0;
+    if (!count && PyErr_Occurred())
+        return -1;
+    if (count && !PyLong_CheckExact(count))
         return 0;
-    i->old_count = Py_NewRef(count);
-    *out = PyLong_AsLongLongAndOverflow(count, &overflow);
-    return !overflow && *out >= 0 && *out < INT64_MAX;
+    if (count)
+        e->counter.count = PyLong_AsLongLongAndOverflow(count, &overflow);
+    if (overflow || e->counter.count < 0 || e->counter.count == INT64_MAX)
+        return 0;
+    i->base = Py_NewRef(base);
+    i->old_count = Py_XNewRef(count);
+    e->counter.base = base;
+    e->counter.candidate = i->candidate;
+    return 1;
 }
 
-/* _Namespace.create_name of torch.fx for a candidate that fe_name_split has split. Nothing is taken yet. */
-static int find_name(inserter *e, insertion *i, const fe_candidate *c, PyObject **out)
+static int is_used(const inserter *e, PyObject *name)
 {
-    PyObject *name = PyUnicode_FromStringAndSize(c->name, (Py_ssize_t)c->name_len);
-    long long number = c->number, count;
-    int used = name ? PySet_Contains(e->tables.used_names, name) : -1, known = 1;
+    return name ? PySet_Contains(e->tables.used_names, name) : -1;
+}
 
-    i->base = used < 0 ? NULL : PyUnicode_FromStringAndSize(c->base, (Py_ssize_t)c->base_len);
-    if (!i->base || (known = counter_of(e, i, &count)) < 1)
-        goto fail;
-    if (number < 0 || used) {
-        number = count;
-        PyObject *hidden = PyDict_GetItemWithError(e->st->fx.illegal_names, name);
-        if (!hidden && PyErr_Occurred())
-            goto fail;
-        if (hidden && hidden != Py_None) {
-            number++;
-            Py_SETREF(name, numbered(c->base, c->base_len, number));
-            used = name ? PySet_Contains(e->tables.used_names, name) : -1;
-        }
-    }
-    while (used == 1) {
+/* The first free name of the open base, counting on from number. */
+static PyObject *next_free(inserter *e, long long number)
+{
+    const char *base = PyUnicode_DATA(e->counter.base);
+    size_t len = (size_t)PyUnicode_GET_LENGTH(e->counter.base);
+    PyObject *name = NULL;
+    int used;
+
+    do {
         number++;
-        Py_SETREF(name, numbered(c->base, c->base_len, number));
-        used = name ? PySet_Contains(e->tables.used_names, name) : -1;
-    }
+        Py_XSETREF(name, numbered(base, len, number));
+        used = is_used(e, name);
+    } while (used == 1);
     if (used < 0)
-        goto fail;
-    PyObject *new_count = PyLong_FromLongLong(number);
-    int result = new_count ? PySet_Add(e->tables.used_names, name) : -1;
-    if (result == 0 && (result = PyDict_SetItem(e->tables.base_count, i->base, new_count)) < 0)
-        PySet_Discard(e->tables.used_names, name);
-    Py_XDECREF(new_count);
-    if (result == 0) {
-        *out = name;
+        Py_CLEAR(name);
+    e->counter.count = number;
+    return name;
+}
+
+/* _Namespace.create_name of torch.fx for a candidate that fe_name_split has split: 1, 0 when the rule has to be Python's,
+ * or -1. */
+static int find_name(inserter *e, insertion *i, const fe_candidate *c)
+{
+    PyObject *name = PyUnicode_FromStringAndSize(c->name, (Py_ssize_t)c->name_len), *hidden = NULL;
+    PyObject *base = name ? PyUnicode_FromStringAndSize(c->base, (Py_ssize_t)c->base_len) : NULL;
+    int used = is_used(e, name), opened = base && used >= 0 && close_counter(e) == 0 ? open_counter(e, i, base) : -1;
+
+    if (opened > 0 && (c->number < 0 || used)) {
+        hidden = PyDict_GetItemWithError(e->st->fx.illegal_names, name);
+        if (!hidden && PyErr_Occurred())
+            opened = -1;
+        else if (used || (hidden && hidden != Py_None))
+            Py_SETREF(name, next_free(e, e->counter.count));
+    } else if (opened > 0) {
+        e->counter.count = c->number;
+    }
+    Py_XDECREF(base);
+    if (opened > 0 && name && PySet_Add(e->tables.used_names, name) == 0) {
+        i->name = name;
         return 1;
     }
-fail:
     Py_XDECREF(name);
-    return known == 0 ? 0 : -1;
+    return opened == 0 ? 0 : -1;
+}
+
+/* The same candidate again: its own name is taken, so counting goes on. */
+static int name_again(inserter *e, insertion *i)
+{
+    PyObject *name = next_free(e, e->counter.count);
+
+    if (!name || PySet_Add(e->tables.used_names, name) < 0) {
+        Py_XDECREF(name);
+        return -1;
+    }
+    i->name = name;
+    return 0;
 }
 
 static int make_name(inserter *e, insertion *i)
@@ -1206,6 +1260,8 @@ static int make_name(inserter *e, insertion *i)
     char small[256], *buffer = small;
     int found = 0;
 
+    if (i->candidate == e->counter.candidate && e->counter.count < INT64_MAX - 1)
+        return name_again(e, i);
     if (PyUnicode_CheckExact(i->candidate) && PyUnicode_IS_ASCII(i->candidate)) {
         size_t len = (size_t)PyUnicode_GET_LENGTH(i->candidate);
         if (len + 2 > sizeof small && !(buffer = PyMem_RawMalloc(len + 2))) {
@@ -1214,16 +1270,11 @@ static int make_name(inserter *e, insertion *i)
         }
         fe_candidate c = fe_name_split(PyUnicode_DATA(i->candidate), len, buffer);
         if (c.number < INT64_MAX)
-            found = find_name(e, i, &c, &i->name);
+            found = find_name(e, i, &c);
         if (buffer != small)
             PyMem_RawFree(buffer);
     }
-    if (found == 0) {
-        Py_CLEAR(i->base);
-        Py_CLEAR(i->old_count);
-        return name_by_method(e, i);
-    }
-    return found < 0 ? -1 : 0;
+    return found == 0 ? name_by_method(e, i) : found < 0 ? -1 : 0;
 }
 
 /* A node with its slots set, in no list yet. */
@@ -1257,9 +1308,7 @@ static int insert_one(inserter *e, insertion *i)
 
     if (check_anchor(e, i->anchor) < 0 || make_name(e, i) < 0 || make_node(e, i) < 0)
         return -1;
-    PyObject *none = PyDict_New();
-    i->joined = none && join_operands(l, i->node, none, i->inputs) == 0;
-    Py_XDECREF(none);
+    i->joined = join_operands(l, i->node, NULL, i->inputs) == 0;
     if (!i->joined || PyDict_SetItem(e->tables.objects, i->node, i->name) < 0)
         return -1;
     PyObject *at = i->before ? i->anchor : fx_get(i->anchor, l->next), *done = l->prepend(at, i->node);
@@ -1288,9 +1337,9 @@ static void undo(inserter *e, insertion *i)
         discard(fx_get(operand, l->users), i->node);
     if (i->name)
         PySet_Discard(e->tables.used_names, i->name);
-    if (i->name && i->old_count)
-        PyDict_SetItem(e->tables.base_count, i->base, i->old_count);
-    else if (i->name && i->base)
+    if (i->old_count)
+        PyDict_SetItem(e->tables.base_count, i->base, i->old_count); /* which is there, so this takes no memory */
+    else if (i->base)
         discard(e->tables.base_count, i->base);
     PyErr_Clear();
     if (i->node)
@@ -1308,6 +1357,8 @@ static int insert_all(inserter *e)
 
     while (result == 0 && k < e->count)
         result = insert_one(e, &e->items[k++]);
+    if (result == 0)
+        result = close_counter(e);
     if (result == 0)
         result = fx_set_length(e->st, e->graph, length);
     Py_XDECREF(length);
@@ -1370,27 +1421,26 @@ static PyObject *insert(inserter *e, PyObject *list)
 /* One insertion through torch's own methods. */
 static PyObject *insert_by_method(PyObject *graph, PyObject *item)
 {
-    PyObject *anchor, *op, *target, *args, *kwargs, *name, *meta, *before, *point, *node = NULL;
-    int flag;
+    PyObject *point, *node, *copy, *type, *value, *traceback;
 
-    if (!PyArg_ParseTuple(item, "OOOOOOOO;(anchor, before, op, target, args, kwargs, name, meta)", &anchor, &before, &op,
-                          &target, &args, &kwargs, &name, &meta) ||
-        (flag = PyObject_IsTrue(before)) < 0 ||
-        !(point = PyObject_CallMethod(graph, flag ? "inserting_before" : "inserting_after", "O", anchor)))
+    if (check_item(item) < 0)
         return NULL;
-    node = PyObject_CallMethod(graph, "create_node", "OOOOO", op, target, args, kwargs, name);
-    PyObject *type, *value, *traceback;
+    PyObject *const *part = PySequence_Fast_ITEMS(item);
+    int before = PyObject_IsTrue(part[BEFORE]);
+    if (before < 0 ||
+        !(point = PyObject_CallMethod(graph, before ? "inserting_before" : "inserting_after", "O", part[ANCHOR])))
+        return NULL;
+    node = PyObject_CallMethod(graph, "create_node", "OOOOO", part[OP], part[TARGET], part[ARGS], part[KWARGS], part[NAME]);
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *done = PyObject_CallMethod(point, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    if (!done)
-        Py_CLEAR(node);
-    else if (type)
-        PyErr_Restore(type, value, traceback);
-    Py_XDECREF(done);
     Py_DECREF(point);
-    if (node && meta != Py_None) {
-        PyObject *copy = PyDict_Check(meta) ? PyDict_Copy(meta) : NULL;
-        if (!copy || PyObject_SetAttrString(node, "meta", copy) < 0)
+    if (type)
+        PyErr_Restore(type, value, traceback);
+    else if (!done)
+        Py_CLEAR(node);
+    Py_XDECREF(done);
+    if (node && part[META] != Py_None) {
+        if (!(copy = PyDict_Copy(part[META])) || PyObject_SetAttrString(node, "meta", copy) < 0)
             Py_CLEAR(node);
         Py_XDECREF(copy);
     }

@@ -3,6 +3,9 @@
  * Four walks over a snapshot: the nodes themselves, so that arguments can name any of them; arguments, type and meta;
  * the order of users; the namespace. A graph that a native one can't stand for (foreign or erased operands, users that
  * disagree with arguments) is refused by an error that names node and fault; the target is empty again then.
+ *
+ * The collector is off meanwhile, so that Python code can run only where it is looked out for: for meta keys that are no
+ * plain strings, and in messages. Before it does the nodes are held.
  */
 #include "fx.h"
 
@@ -33,28 +36,30 @@ static int core_error(const reader *r, const fe_error *err)
 
 #define SEE_LINT "; fastexport.lint(graph, all=True) lists what is wrong with the graph"
 
-static PyObject *name_of(const reader *r, PyObject *node)
+static PyObject *name_of(reader *r, PyObject *node)
 {
+    fx_snapshot_hold(&r->s); /* what shows the name may run Python code */
+
     PyObject *name = fx_get(node, r->s.st->fx.name);
 
     return name ? name : Py_None;
 }
 
-static int missing(const reader *r, const char *what)
+static int missing(reader *r, const char *what)
 {
     PyErr_Format(PyExc_ValueError, "node '%S' has no %s (torch.fx leaves it so when a constructor fails)" SEE_LINT,
                  name_of(r, r->node), what);
     return -1;
 }
 
-static int wrong_type(const reader *r, const char *what, PyObject *value)
+static int wrong_type(reader *r, const char *what, PyObject *value)
 {
     PyErr_Format(PyExc_ValueError, "node '%S' has %.200s as its %s" SEE_LINT, name_of(r, r->node),
                  Py_TYPE(value)->tp_name, what);
     return -1;
 }
 
-static int bad_operand(const reader *r, PyObject *operand)
+static int bad_operand(reader *r, PyObject *operand)
 {
     const fx_layout *l = &r->s.st->fx;
     const char *fault = fx_get(operand, l->graph) != r->s.graph ? "belongs to another graph"
@@ -66,7 +71,7 @@ static int bad_operand(const reader *r, PyObject *operand)
     return -1;
 }
 
-static int bad_users(const reader *r, PyObject *def)
+static int bad_users(reader *r, PyObject *def)
 {
     PyErr_Format(PyExc_ValueError, "the users of node '%S' and the arguments of the nodes disagree" SEE_LINT,
                  name_of(r, def));
@@ -74,7 +79,7 @@ static int bad_users(const reader *r, PyObject *def)
 }
 
 /* A slot of the node being read: borrowed, or NULL with an exception. */
-static PyObject *required(const reader *r, Py_ssize_t offset, const char *what)
+static PyObject *required(reader *r, Py_ssize_t offset, const char *what)
 {
     PyObject *value = fx_get(r->node, offset);
 
@@ -156,7 +161,7 @@ static int read_nodes(reader *r)
 
 static int resolve(void *ctx, PyObject *o, fe_value *out)
 {
-    const reader *r = ctx;
+    reader *r = ctx;
 
     if (Py_TYPE(o)->tp_flags & NO_NODE || !fx_is_node(&r->s.st->fx, o))
         return 0;
@@ -296,6 +301,8 @@ static int key_number(reader *r, PyObject *key, uint32_t *out)
         *out = r->keys[slot].number;
         return 0;
     }
+    if (!PyUnicode_CheckExact(key))
+        fx_snapshot_hold(&r->s);
     if (graph_meta_key(r->g, key, true, out) < 0)
         return -1;
     if (PyList_GET_ITEM(r->g->meta_keys, *out) == key) {
@@ -397,11 +404,26 @@ static int read_all_users(reader *r)
 
 /* ---- namespace ------------------------------------------------------------------------------------------------------------ */
 
+/* Whether the names taken are those of the nodes and no others, as they are unless nodes were erased or renamed. */
+static int has_only_names(reader *r, PyObject *used)
+{
+    int found = PySet_CheckExact(used) && PySet_GET_SIZE(used) == (Py_ssize_t)(r->s.count - r->g->core->shared_names);
+
+    for (uint32_t i = 0; found == 1 && i < r->s.count; i++) {
+        PyObject *name = fx_get(r->s.nodes[i], r->s.st->fx.name);
+        found = name && PyUnicode_CheckExact(name) ? PySet_Contains(used, name) : 0;
+    }
+    return found;
+}
+
 static int read_used_names(reader *r, PyObject *used)
 {
-    PyObject *iterator = PyObject_GetIter(used), *name;
+    PyObject *iterator, *name;
+    int only = has_only_names(r, used);
 
-    if (!iterator)
+    if (only)
+        return only < 0 ? -1 : 0;
+    if (!(iterator = PyObject_GetIter(used)))
         return -1;
     while ((name = PyIter_Next(iterator))) {
         fe_string *text = PyUnicode_Check(name) ? string_from_python(r->g, name) : NULL;
@@ -452,13 +474,7 @@ static int read_namespace(reader *r)
 
 static int read_graph(reader *r)
 {
-    if (read_targets(r) < 0)
-        return -1;
-    if (!fx_snapshot_is_current(&r->s)) {
-        PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph changed while it was read");
-        return -1;
-    }
-    return read_nodes(r) < 0 || read_contents(r) < 0 || read_all_users(r) < 0 || read_namespace(r) < 0 ? -1 : 0;
+    return read_targets(r) < 0 || read_nodes(r) < 0 || read_contents(r) < 0 || read_all_users(r) < 0 || read_namespace(r) < 0 ? -1 : 0;
 }
 
 /* Put a fresh core in the place of a half-filled one, and let go of the objects that belonged to that. */
@@ -519,8 +535,11 @@ PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_NoMemory();
     graph_pin(r.g);
     PyObject *targets = NULL;
+    int collecting = PyGC_Disable();
     if (fx_snapshot_take(&r.s, st, args[0]) == 0 && read_graph(&r) == 0)
         targets = attribute_targets(&r);
+    if (collecting)
+        PyGC_Enable();
     if (targets)
         fe_graph_free(fresh);
     else

@@ -1,8 +1,7 @@
 /* fx_snapshot.c - the nodes of a live torch.fx graph at one moment, and what they call.
  *
- * A walk along the list reads slots only, so nothing can change it while it goes on. When the nodes are held afterwards,
- * Python code may change the graph but not make the snapshot's pointers dangle, and fx_snapshot_is_current tells whether
- * the list is still the same.
+ * A walk along the list reads slots only, so nothing can change it while it goes on. The nodes need not be held until
+ * Python code may run; from then on it may change the graph, but not make the snapshot's pointers dangle.
  */
 #include "fx.h"
 
@@ -249,7 +248,6 @@ int fx_snapshot_take(fx_snapshot *s, module_state *st, PyObject *graph)
         if (fx_snapshot_push(s, node) < 0)
             return -1;
     }
-    fx_snapshot_hold(s);
     s->total = s->count;
     return w.failed ? -1 : 0;
 }
@@ -269,26 +267,6 @@ int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *
     s->total = s->count;
     fx_snapshot_hold(s);
     return 0;
-}
-
-bool fx_snapshot_is_current(const fx_snapshot *s)
-{
-    const fx_layout *l = &s->st->fx;
-    size_t links = 0;
-    uint32_t i = 0;
-
-    for (PyObject *node = fx_get(s->root, l->next); node != s->root; node = fx_get(node, l->next)) {
-        if (links++ == s->links)
-            return false;
-        if (i < s->count && node == s->nodes[i]) {
-            const fx_call *call = &s->calls.items[s->call[i++]];
-            if (fx_is_erased(l, node) || fx_get(node, l->op) != call->op || fx_get(node, l->target) != call->target)
-                return false;
-        } else if (s->regular || !node || !fx_is_node(l, node) || !fx_is_erased(l, node)) {
-            return false;
-        }
-    }
-    return i == s->count;
 }
 
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out)

@@ -389,7 +389,7 @@ static bool writes_out(const fx_view *v, PyObject *node, PyObject *target)
     PyObject *kwargs, *key, *value;
     Py_ssize_t at = 0;
 
-    if ((PyObject *)Py_TYPE(target) == v->s.st->fx.overload_type || target == v->s.st->getitem)
+    if (target && ((PyObject *)Py_TYPE(target) == v->s.st->fx.overload_type || target == v->s.st->getitem))
         return false;
     kwargs = fx_get(node, v->s.st->fx.kwargs);
     if (!kwargs || !PyDict_Check(kwargs))

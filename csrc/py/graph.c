@@ -259,14 +259,22 @@ static int set_optional(PyObject *self, PyObject *value, void *offset)
     return 0;
 }
 
+static int set_dict(PyObject *self, PyObject *value, void *offset)
+{
+    if (!value || value == Py_None || PyDict_Check(value))
+        return set_optional(self, value, offset);
+    PyErr_Format(PyExc_TypeError, "subgraphs and extras are a dict or None, not of %R", Py_TYPE(value));
+    return -1;
+}
+
 static PyGetSetDef graph_getset[] = {
     {"nodes", get_nodes, NULL, "The nodes in order: a live view that may be changed while it is walked.", NULL},
     {"owning_module", get_optional, set_optional, "The module that get_attr and call_module refer to, or None.",
      (void *)offsetof(GraphObject, owning_module)},
-    {"subgraphs", get_optional, set_optional,
+    {"subgraphs", get_optional, set_dict,
      "dict: path in the owning module -> Graph of the GraphModule there; or None.",
      (void *)offsetof(GraphObject, subgraphs)},
-    {"extras", get_optional, set_optional, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
+    {"extras", get_optional, set_dict, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
      (void *)offsetof(GraphObject, extras)},
     {"nbytes", get_bytes, NULL, "Memory the graph holds for its structure, in bytes; objects it refers to don't count.",
      NULL},

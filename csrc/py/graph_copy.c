@@ -63,32 +63,37 @@ static int transformed_attribute(transformer *t, PyObject *node, const char *att
     return result;
 }
 
+/* The sequence of a value, NULL for an empty one as everywhere in arguments. */
+static fe_seq *take_seq(fe_graph *c, fe_value v)
+{
+    if (v.as.seq->len)
+        return v.as.seq;
+    fe_value_free(c, v);
+    return NULL;
+}
+
 static int transformed_arguments(transformer *t, PyObject *node, fe_node_parts *parts)
 {
+    fe_graph *c = t->g->core;
     fe_value args, kwargs;
 
-    parts->args = parts->kwargs = NULL;
     if (transformed_attribute(t, node, "args", &args) < 0)
         return -1;
-    if (args.kind != FE_TUPLE && args.kind != FE_LIST) {
-        fe_value_free(t->g->core, args);
-        PyErr_Format(PyExc_TypeError, "the args of node '%S' are no tuple", node);
-        return -1;
-    }
     if (transformed_attribute(t, node, "kwargs", &kwargs) < 0) {
-        fe_value_free(t->g->core, args);
+        fe_value_free(c, args);
+        graph_sweep(t->g);
         return -1;
     }
-    parts->args = args.as.seq;
-    if (kwargs.kind != FE_DICT) {
-        fe_value_free(t->g->core, args);
-        fe_value_free(t->g->core, kwargs);
-        parts->args = NULL;
-        PyErr_Format(PyExc_TypeError, "the kwargs of node '%S' are no dict", node);
-        return -1;
+    if ((args.kind == FE_TUPLE || args.kind == FE_LIST) && kwargs.kind == FE_DICT) {
+        parts->args = take_seq(c, args);
+        parts->kwargs = take_seq(c, kwargs);
+        return 0;
     }
-    parts->kwargs = kwargs.as.seq;
-    return 0;
+    PyErr_Format(PyExc_TypeError, "the args of node '%S' are no tuple, or its kwargs no dict", node);
+    fe_value_free(c, args);
+    fe_value_free(c, kwargs);
+    graph_sweep(t->g);
+    return -1;
 }
 
 /* The meta of any kind of node as a dict whose containers are copies, so that a copied node shares no state. */

@@ -70,7 +70,7 @@ static int grow_objects(GraphObject *g, uint32_t need)
     fe_error err;
     uint32_t old = g->object_capacity;
 
-    if (fe_grow(g->core->allocator, &g->objects, &g->object_capacity, need, sizeof *g->objects, &err) < 0) {
+    if (fe_grow(&fe_python_allocator, &g->objects, &g->object_capacity, need, sizeof *g->objects, &err) < 0) {
         raise_core(g->state, &err);
         return -1;
     }
@@ -378,7 +378,7 @@ PyObject *graph_node(GraphObject *g, uint32_t id)
         return Py_NewRef(g->handles[id]);
     if (id >= g->handle_capacity) {
         uint32_t old = g->handle_capacity;
-        if (fe_grow(g->core->allocator, &g->handles, &g->handle_capacity, g->core->node_count, sizeof *g->handles,
+        if (fe_grow(&fe_python_allocator, &g->handles, &g->handle_capacity, g->core->node_count, sizeof *g->handles,
                     &err) < 0)
             return raise_core(g->state, &err);
         memset(g->handles + old, 0, (g->handle_capacity - old) * sizeof(NodeObject *));

@@ -43,7 +43,7 @@ static int sibling(PyObject *self, PyObject *o, const char *what, uint32_t *out)
     NodeObject *n = node_of(o);
 
     if (Py_TYPE(o) != Py_TYPE(self)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a fastexport Node, not %.200s", what, Py_TYPE(o)->tp_name);
+        PyErr_Format(PyExc_TypeError, "%s must be a fastexport Node, not %R", what, Py_TYPE(o));
         return -1;
     }
     if (n->graph != node_of(self)->graph) {
@@ -742,7 +742,9 @@ static PyObject *Node_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *module = PyImport_ImportModule("fastexport._node"), *function = NULL, *result = NULL;
 
-    if (module && (function = PyObject_GetAttrString(module, "node_of_graph")))
+    if (record(self)->flags & FE_NODE_ERASED)
+        PyErr_Format(PyExc_ValueError, "node '%S' is erased, and can't be copied or pickled", self);
+    else if (module && (function = PyObject_GetAttrString(module, "node_of_graph")))
         result = Py_BuildValue("O(ON)", function, node_of(self)->graph, get_name(self, NULL));
     Py_XDECREF(function);
     Py_XDECREF(module);

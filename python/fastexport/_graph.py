@@ -64,11 +64,14 @@ class Graph(_core.Graph):
             A `PassResult`; ``removed`` is in the order of removal, last node first.
 
         Raises:
-            LintError: the graph is not in order. Nothing is changed then.
+            LintError: the graph, or a subgraph, is not in order. Nothing is changed then; with the policy "torch", as in
+                torch, the graphs above the one at fault are.
         """
         check_policy(policy)
         start = time.perf_counter()
         self._raise_faults(fx_only=True)
+        for graph in self._below(policy) if recurse and policy == "safe" else ():
+            graph._raise_faults(fx_only=True)
         if is_impure_node is None:
             ids, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
         else:
@@ -166,6 +169,12 @@ class Graph(_core.Graph):
             if policy == "safe" or (path in attributes and "." not in path):
                 yield path, graph
 
+    def _below(self, policy: Policy) -> Iterator[Graph]:
+        """All subgraphs, and theirs."""
+        for _, graph in self._reached_subgraphs(policy):
+            yield graph
+            yield from graph._below(policy)
+
     # ---- torch
 
     @classmethod
@@ -219,7 +228,7 @@ class Graph(_core.Graph):
         graph = self._copy(False)
         graph.__dict__.update(self.__dict__)
         graph.extras = dict(self.extras) if self.extras else None
-        graph.subgraphs = dict(self.subgraphs) if self.subgraphs else None
+        graph.subgraphs = {path: copy.copy(sub) for path, sub in self.subgraphs.items()} if self.subgraphs else None
         return graph
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:

@@ -124,6 +124,8 @@ def run_passes(
     [False, False, False]
     """
     check_policy(policy)
+    if isinstance(passes, str):
+        raise TypeError(f"passes must be a list, such as [{passes!r}], not a str")
     chain = [_find_pass(item) for item in passes]
     if isinstance(g, Graph):
         return [run(g, policy) for run in chain]
@@ -149,6 +151,6 @@ _PASSES: dict[str, Callable[[Any, Policy], PassResult]] = {
 def _find_pass(item: str | Callable[[Any], PassResult]) -> Callable[[Any, Policy], PassResult]:
     if callable(item):
         return lambda graph, policy: item(graph)
-    if item not in _PASSES:
+    if not isinstance(item, str) or item not in _PASSES:
         raise ValueError(f"there is no pass {item!r}; the passes are {', '.join(sorted(_PASSES))}")
     return _PASSES[item]

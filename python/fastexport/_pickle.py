@@ -42,7 +42,16 @@ def _map(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(value)
 
 
+def _is_higher_order(target: Any) -> bool:
+    return any(c.__name__ == "HigherOrderOperator" and c.__module__ == "torch._ops" for c in type(target).__mro__)
+
+
 def _pack_operator(target: Any) -> Any:
+    if _is_higher_order(target):
+        import torch
+
+        if getattr(torch.ops.higher_order, target.name(), None) is target:
+            return Operator(f"higher_order.{target.name()}")
     if type(target).__name__ in ("OpOverload", "OpOverloadPacket") and type(target).__module__ == "torch._ops":
         return Operator(str(target))
     return target

@@ -90,6 +90,8 @@ def _parts(obj: Any) -> _Parts:
 
 def from_fx(obj: Any) -> Graph:
     """See `fastexport.from_fx`."""
+    if isinstance(obj, torch.export.ExportedProgram):
+        raise TypeError("from_fx takes a graph or a module; of an ExportedProgram give its graph_module")
     if not isinstance(obj, (torch.fx.Graph, torch.fx.GraphModule)):
         raise TypeError(f"from_fx() takes a torch.fx.Graph or GraphModule, not {type(obj).__name__}")
     parts = _parts(obj)
@@ -208,6 +210,12 @@ class _DeadCode(NamedTuple):
     removed: list[str]
     reasons: dict[str, str] | None
 
+    def check(self, graph: torch.fx.Graph) -> None:
+        """Raise for a subgraph, however deep, that is not in order: before anything is changed."""
+        for _, child in self._children(graph):
+            _raise_faults(child.graph, fx_only=True)
+            self.check(child.graph)
+
     def run(self, graph: torch.fx.Graph, is_impure_node: Callable[[Any], bool] | None, prefix: str) -> bool:
         removed, reasons = self._one(graph, is_impure_node)
         self.removed.extend(prefix + name for name in removed)
@@ -271,6 +279,8 @@ def eliminate_dead_code_inplace(
     """`fastexport.eliminate_dead_code` on a torch object; gives what makes a `PassResult`."""
     parts = _parts(obj)
     job = _DeadCode(keep_random, policy == "torch", recurse, [], {} if explain else None)
+    if not job.fx_policy:
+        job.check(parts.graph)
     modified = job.run(parts.graph, is_impure_node, "")
     if modified and parts.module is not None:
         parts.module.recompile()
