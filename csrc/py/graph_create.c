@@ -16,7 +16,7 @@ static PyObject *raise(GraphObject *g, const fe_error *err)
 int graph_own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
 {
     if (Py_TYPE(o) != g->state->node_type) {
-        PyErr_Format(PyExc_TypeError, "%s must be a fastexport Node, not %R", what, Py_TYPE(o));
+        PyErr_Format(PyExc_TypeError, "%s must be a Node of fastexport, not %R", what, Py_TYPE(o));
         return -1;
     }
     NodeObject *n = (NodeObject *)o;
@@ -374,7 +374,7 @@ PyObject *Graph_erase_node(PyObject *self, PyObject *node)
     NodeObject *n = (NodeObject *)node;
 
     if (Py_TYPE(node) != g->state->node_type)
-        return PyErr_Format(PyExc_TypeError, "erase_node() takes a fastexport Node, not %R", Py_TYPE(node));
+        return PyErr_Format(PyExc_TypeError, "erase_node() takes a Node of fastexport, not %R", Py_TYPE(node));
     if (graph_editable(g) < 0)
         return NULL;
     if (n->graph != g || n->id == FE_ROOT)

@@ -43,7 +43,7 @@ static int sibling(PyObject *self, PyObject *o, const char *what, uint32_t *out)
     NodeObject *n = node_of(o);
 
     if (Py_TYPE(o) != Py_TYPE(self)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a fastexport Node, not %R", what, Py_TYPE(o));
+        PyErr_Format(PyExc_TypeError, "%s must be a Node of fastexport, not %R", what, Py_TYPE(o));
         return -1;
     }
     if (n->graph != node_of(self)->graph) {
