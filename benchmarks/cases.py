@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+import torch
+from torch.fx import Graph as TorchGraph
+
 import fastexport
 import synthetic
-import torch
 import torch_passes
 import zoo
 from measure import Job, collector_off, resident_growth
-from torch.fx import Graph as TorchGraph
 
 aten = torch.ops.aten
 

@@ -21,9 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import cases
 import measure
-import torch
 from measure import Spread
 from progress import Bar, waiting
 

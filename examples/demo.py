@@ -97,10 +97,11 @@ class Report:
 
 class Demo:
     def __init__(self, args: argparse.Namespace):
+        import torch
+
         import fastexport
         import measure
         import synthetic
-        import torch
         import torch_passes
         import zoo
 

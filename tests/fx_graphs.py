@@ -8,8 +8,9 @@ import sys
 
 import hypothesis.strategies as st
 import torch
-from helpers import names, plain
 from torch import fx
+
+from helpers import names, plain
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "benchmarks"))
 import zoo

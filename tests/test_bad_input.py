@@ -9,9 +9,10 @@ import re
 import sys
 import weakref
 
-import fastexport
 import pytest
 import torch
+
+import fastexport
 from fastexport import FastExportError, Graph, LintError
 from helpers import Unchanged, assert_sound, codes, names, small_graph
 

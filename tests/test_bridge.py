@@ -9,10 +9,13 @@ import operator
 import types
 import weakref
 
-import fastexport
 import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from torch import fx
+
+import fastexport
 from fastexport import _torch
 from fx_graphs import (
     META,
@@ -33,8 +36,6 @@ from fx_graphs import (
     table,
 )
 from helpers import names, plain
-from hypothesis import HealthCheck, given, settings
-from torch import fx
 
 several_doors = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

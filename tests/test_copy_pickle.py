@@ -9,9 +9,10 @@ import pickle
 import subprocess
 import sys
 
-import fastexport
 import pytest
 import torch
+
+import fastexport
 from fastexport import Graph
 from helpers import assert_sound, names, run_python, small_graph, structure
 

@@ -7,8 +7,9 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-import fastexport
 import pytest
+
+import fastexport
 from fastexport import _core
 
 MODULES = ["fastexport"] + [

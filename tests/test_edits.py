@@ -2,11 +2,12 @@
 
 import operator
 
-import fastexport
 import pytest
 import torch
-from fastexport import Insertion
 from torch.fx import Graph as TorchGraph
+
+import fastexport
+from fastexport import Insertion
 
 KINDS = [fastexport.Graph, TorchGraph]
 

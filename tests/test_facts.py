@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+
 from fastexport import _fact_tables, _facts
 from fastexport._fact_tables import (
     EFFECT,
@@ -32,7 +34,6 @@ from fastexport._fact_tables import (
     UNKNOWN,
 )
 from fastexport._facts import call_facts, registered_effects, target_facts
-from torch import nn
 
 aten = torch.ops.aten
 hop = torch.ops.higher_order

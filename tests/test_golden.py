@@ -7,11 +7,12 @@ files anew; look at the difference before it is committed.
 import operator
 import pathlib
 
-import fastexport
 import pytest
 import torch
-from fx_graphs import aten, graph_of, owned, root_module
 from torch import fx
+
+import fastexport
+from fx_graphs import aten, graph_of, owned, root_module
 
 FILES = pathlib.Path(__file__).parent / "golden"
 

@@ -6,9 +6,10 @@ import io
 import operator
 import weakref
 
-import fastexport
 import pytest
 import torch
+
+import fastexport
 from fastexport import Graph
 from helpers import assert_sound, codes, names, small_graph
 

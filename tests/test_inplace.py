@@ -4,10 +4,15 @@ import copy
 import io
 import operator
 
-import fastexport
 import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
+from torch import fx
+from torch.export.exported_program import _common_getitem_elimination_pass
+from torch.export.graph_signature import ExportGraphSignature, TensorArgument
+
+import fastexport
 from fastexport import _core, _torch
 from fx_graphs import (
     MODELS,
@@ -29,10 +34,6 @@ from fx_graphs import (
     trees,
 )
 from helpers import names
-from hypothesis import given, settings
-from torch import fx
-from torch.export.exported_program import _common_getitem_elimination_pass
-from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 
 
 @pytest.fixture(params=["fast", "public"])

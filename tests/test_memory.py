@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from fastexport import Graph
 from helpers import assert_sound, leaked, run_python, small_graph
 

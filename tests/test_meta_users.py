@@ -10,10 +10,11 @@ from collections.abc import Mapping, MutableMapping
 
 import hypothesis.strategies as st
 import pytest
-from fastexport import Graph
-from helpers import Unchanged, assert_sound, small_graph
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fastexport import Graph
+from helpers import Unchanged, assert_sound, small_graph
 
 KEYS = ["val", "tag", "stack_trace", 1, 1.0, True, None, (1, "a"), "1"]
 keys = st.sampled_from(KEYS)

@@ -5,9 +5,10 @@ import operator
 import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import example, given, settings
+
 from fastexport import Graph
 from helpers import names
-from hypothesis import example, given, settings
 
 WORDS = [
     "x", "X", "x_1", "x_2", "x_10", "x_007", "x_0", "x_1_1", "x_", "x__1", "_", "_1", "__1", "1", "1x", "1_2",

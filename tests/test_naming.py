@@ -12,11 +12,12 @@ import typing
 import pytest
 import torch
 import torch.nn.functional as F
-from fastexport import _naming
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.fx import graph as fx_graph
 from torch.fx import node as fx_node
+
+from fastexport import _naming
 
 FX = fx_graph.Graph()
 

@@ -5,9 +5,10 @@ import gc
 import operator
 import weakref
 
-import fastexport
 import pytest
 import torch
+
+import fastexport
 from fastexport import Graph
 from helpers import Unchanged, assert_sound, names, plain, small_graph
 

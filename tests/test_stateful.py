@@ -10,13 +10,14 @@ import math
 import operator
 import warnings
 
-import fastexport
 import hypothesis.strategies as st
 import torch
-from helpers import ORDER_FAULTS, names, plain, structure
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch.export.exported_program import _common_getitem_elimination_pass
+
+import fastexport
+from helpers import ORDER_FAULTS, names, plain, structure
 
 Pair = collections.namedtuple("Pair", "first second")
 

@@ -10,8 +10,9 @@ import typing
 import hypothesis.strategies as st
 import pytest
 import torch
-from fastexport import Graph
 from hypothesis import given, settings
+
+from fastexport import Graph
 
 Pair = collections.namedtuple("Pair", "first second")
 Empty = collections.namedtuple("Empty", "")

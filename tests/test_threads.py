@@ -5,6 +5,7 @@ import operator
 import threading
 
 import pytest
+
 from fastexport import FastExportError, Graph
 from helpers import assert_sound, names
 

@@ -14,7 +14,7 @@ static int reserve(fe_graph *g, size_t records, fe_error *err)
 {
     if (fe_grow(g->allocator, &g->nodes, &g->node_capacity, records, sizeof *g->nodes, err) < 0)
         return -1;
-    return fe_grow(g->allocator, &g->details, &g->detail_capacity, records, sizeof *g->details, err);
+    return g->bare ? 0 : fe_grow(g->allocator, &g->details, &g->detail_capacity, records, sizeof *g->details, err);
 }
 
 static int add_record(fe_graph *g, fe_op op, uint32_t target, uint32_t *out, fe_error *err)
@@ -24,10 +24,12 @@ static int add_record(fe_graph *g, fe_op op, uint32_t target, uint32_t *out, fe_
     if (reserve(g, (size_t)id + 1, err) < 0)
         return -1;
     g->nodes[id] = (fe_node){.op = (uint8_t)op, .target = target, .prev = id, .next = id};
-    g->details[id] =
-        (fe_detail){.type = FE_NONE_ID, .first_user = FE_NONE_ID, .last_user = FE_NONE_ID, .target_next = FE_NONE_ID};
     g->node_count++;
     *out = id;
+    if (g->bare)
+        return 0;
+    g->details[id] =
+        (fe_detail){.type = FE_NONE_ID, .first_user = FE_NONE_ID, .last_user = FE_NONE_ID, .target_next = FE_NONE_ID};
     return 0;
 }
 
@@ -157,6 +159,8 @@ int fe_node_new(fe_graph *g, fe_op op, uint32_t target, fe_string *name, uint32_
 {
     if (add_record(g, op, target, out, err) < 0)
         return -1;
+    if (g->bare)
+        return 0;
     g->details[*out].type = type;
     if (type != FE_NONE_ID)
         fe_object_ref(g, type);
@@ -227,7 +231,8 @@ void fe_node_place(fe_graph *g, uint32_t id, fe_point at)
     } else {
         g->live++;
         g->targets[n[id].target].count++;
-        link_to_target(g, id);
+        if (!g->bare)
+            link_to_target(g, id);
     }
     uint32_t prev = at.after ? at.anchor : n[at.anchor].prev;
     uint32_t next = at.after ? n[at.anchor].next : at.anchor;

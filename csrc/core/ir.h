@@ -241,6 +241,10 @@ typedef struct fe_graph {
     uint32_t *scratch; /* for a function that needs an array of ids for a moment */
     uint32_t scratch_capacity;
 
+    /* Nodes have no details and operands no lists of users, only their number: enough for lint and dead-code elimination in
+     * a graph that is read for these alone, without names and arguments. */
+    bool bare;
+
     fe_point insert;
     fe_signature *signature; /* of an exported program, or NULL */
     uint64_t version;        /* grows with every change of structure */

@@ -13,7 +13,7 @@ static bool names_node(fe_value v)
 /* A call with a node under the keyword "out" writes to it. */
 bool fe_node_writes_out(const fe_graph *g, uint32_t id)
 {
-    const fe_seq *k = g->details[id].kwargs;
+    const fe_seq *k = g->bare ? NULL : g->details[id].kwargs;
 
     if (g->nodes[id].flags & FE_NODE_OUT)
         return true;

@@ -52,8 +52,8 @@ static bool is_getitem(const fe_graph *g, uint32_t id)
     const fe_node *n = &g->nodes[id];
     const fe_detail *d = &g->details[id];
 
-    return n->op == FE_OP_CALL_FUNCTION && g->targets[n->target].flags & FE_TARGET_GETITEM && !(d->kwargs && d->kwargs->len) && d->args &&
-           d->args->len == 2 && d->args->items[0].kind == FE_NODE;
+    return n->op == FE_OP_CALL_FUNCTION && g->targets[n->target].flags & FE_TARGET_GETITEM &&
+           !(d->kwargs && d->kwargs->len) && d->args && d->args->len == 2 && d->args->items[0].kind == FE_NODE;
 }
 
 /* Whether indexing with v gives the object itself, or a view of it, whatever the source is. */

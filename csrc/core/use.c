@@ -101,8 +101,11 @@ static uint32_t shrink_block(fe_graph *g, uint32_t first, uint32_t from, uint32_
 static void link_edge(fe_graph *g, uint32_t e)
 {
     uint32_t id = g->edges[e].def;
-    fe_detail *def = &g->details[id];
 
+    g->nodes[id].user_count++;
+    if (g->bare)
+        return;
+    fe_detail *def = &g->details[id];
     g->edges[e].next = FE_NONE_ID;
     g->edges[e].prev = def->last_user;
     if (def->last_user == FE_NONE_ID)
@@ -110,14 +113,16 @@ static void link_edge(fe_graph *g, uint32_t e)
     else
         g->edges[def->last_user].next = e;
     def->last_user = e;
-    g->nodes[id].user_count++;
 }
 
 static void unlink_edge(fe_graph *g, uint32_t e)
 {
     fe_edge *edge = &g->edges[e];
-    fe_detail *def = &g->details[edge->def];
 
+    g->nodes[edge->def].user_count--;
+    if (g->bare)
+        return;
+    fe_detail *def = &g->details[edge->def];
     if (edge->prev == FE_NONE_ID)
         def->first_user = edge->next;
     else
@@ -126,7 +131,6 @@ static void unlink_edge(fe_graph *g, uint32_t e)
         def->last_user = edge->prev;
     else
         g->edges[edge->next].prev = edge->prev;
-    g->nodes[edge->def].user_count--;
 }
 
 void fe_edge_move_last(fe_graph *g, uint32_t edge)

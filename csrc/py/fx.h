@@ -67,12 +67,12 @@ void fx_tables_clear(fx_tables *t);
 /* What some nodes call: an opcode and a target, told apart by identity. */
 typedef struct {
     PyObject *op, *target; /* strong */
-    PyObject *listed;      /* strong: the dict of find_nodes' table that holds its nodes; NULL: not looked up, or none */
-    uint32_t nodes;        /* in the snapshot */
-    uint32_t flags;        /* fe_target_flag */
-    uint8_t code;          /* fe_op */
-    bool known;            /* listed is looked up */
-    bool asked;            /* flags are set */
+    PyObject *listed; /* strong: the dict of find_nodes' table that holds its nodes; NULL: not looked up, or none */
+    uint32_t nodes;   /* in the snapshot */
+    uint32_t flags;   /* fe_target_flag */
+    uint8_t code;     /* fe_op */
+    bool known;       /* listed is looked up */
+    bool asked;       /* flags are set */
 } fx_call;
 
 typedef struct {
@@ -111,7 +111,7 @@ int fx_snapshot_of(fx_snapshot *s, module_state *st, PyObject *graph, PyObject *
 int fx_snapshot_begin(fx_snapshot *s, module_state *st, PyObject *graph);
 int fx_snapshot_restart(fx_snapshot *s); /* empty it, but keep the calls */
 int fx_snapshot_push(fx_snapshot *s, PyObject *node);
-void fx_snapshot_hold(fx_snapshot *s); /* make the nodes strong references */
+void fx_snapshot_hold(fx_snapshot *s);                              /* make the nodes strong references */
 int fx_snapshot_add(fx_snapshot *s, PyObject *node, uint32_t *out); /* a node that is not in the list */
 void fx_snapshot_clear(fx_snapshot *s);                             /* may run Python code */
 
@@ -158,14 +158,14 @@ typedef struct {
  * i is target i. Nodes are not held. */
 typedef struct {
     fx_snapshot s;
-    PyObject *owner; /* strong: the owning module, or None */
-    GraphObject *g;  /* strong: a graph of ours that holds what is read */
-    fe_graph *core;  /* of g */
-    uint32_t *users, user_capacity; /* by node: how many users it says it has */
+    PyObject *owner;                            /* strong: the owning module, or None */
+    GraphObject *g;                             /* strong: a graph of ours that holds what is read */
+    fe_graph *core;                             /* of g */
+    uint32_t *users, user_capacity;             /* by node: how many users it says it has */
     uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
-    int look;     /* there is an owning module to look targets up in */
-    bool plain;   /* all nodes are */
-    bool forward; /* some operand stands after its user */
+    int look;                                   /* there is an owning module to look targets up in */
+    bool plain;                                 /* all nodes are */
+    bool forward;                               /* some operand stands after its user */
 } fx_view;
 
 static inline uint32_t fx_view_id(uint32_t index)

@@ -10,12 +10,12 @@
 typedef struct {
     module_state *st;
     GraphObject *g;
-    PyObject *graph, *root;  /* of torch.fx */
-    PyObject **nodes;        /* strong, by id */
-    PyObject **targets;      /* strong, by target */
-    PyObject **listed;       /* strong, by target: its dict in the find_nodes table */
-    PyObject **keys;         /* borrowed from the graph's list, by number */
-    PyObject *none_args;     /* () */
+    PyObject *graph, *root; /* of torch.fx */
+    PyObject **nodes;       /* strong, by id */
+    PyObject **targets;     /* strong, by target */
+    PyObject **listed;      /* strong, by target: its dict in the find_nodes table */
+    PyObject **keys;        /* borrowed from the graph's list, by number */
+    PyObject *none_args;    /* () */
     PyObject *table, *used_names, *base_count, *objects;
 } builder;
 
@@ -399,11 +399,12 @@ static int build(builder *b)
     return install(b);
 }
 
-const char fx_build_doc[] =
-    "fx_build(graph, fx_graph, /)\n--\n\n"
-    "Fill fx_graph, which must be a new and empty torch.fx.Graph, with the nodes of a fastexport Graph: the same order,\n"
-    "names, arguments, types, meta, order of users, and names taken. Raises ValueError when a call_function node has a\n"
-    "string as its target; fx_graph is empty then.";
+const char fx_build_doc[] = "fx_build(graph, fx_graph, /)\n--\n\n"
+                            "Fill fx_graph, which must be a new and empty torch.fx.Graph, with the nodes of a "
+                            "fastexport Graph: the same order,\n"
+                            "names, arguments, types, meta, order of users, and names taken. Raises ValueError when a "
+                            "call_function node has a\n"
+                            "string as its target; fx_graph is empty then.";
 
 PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -413,7 +414,8 @@ PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (fx_arguments("fx_build", nargs, 2) < 0)
         return NULL;
     if (!PyObject_TypeCheck(args[0], st->graph_type))
-        return PyErr_Format(PyExc_TypeError, "fx_build() takes a fastexport Graph, not a %.200s", Py_TYPE(args[0])->tp_name);
+        return PyErr_Format(PyExc_TypeError, "fx_build() takes a fastexport Graph, not a %.200s",
+                            Py_TYPE(args[0])->tp_name);
     b.g = (GraphObject *)args[0];
     b.graph = args[1];
     if (graph_readable(b.g) < 0 || fx_check_graph(st, b.graph, &b.root) < 0)

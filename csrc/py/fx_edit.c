@@ -169,14 +169,18 @@ static PyObject *map(mapper *m, PyObject *o)
 
     if (flags & (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS) || o == Py_None)
         return Py_NewRef(o);
-    if (!(flags & (Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS)) && !PySlice_Check(o))
+    if (!(flags & (Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS)) &&
+        !PySlice_Check(o))
         return map_leaf(m, o);
     if (m->depth == FE_MAX_DEPTH) {
         PyErr_Format(PyExc_RecursionError, "arguments are nested more than %d deep", FE_MAX_DEPTH);
         return NULL;
     }
     m->depth++;
-    result = PyTuple_Check(o) ? map_tuple(m, o) : PyList_Check(o) ? map_list(m, o) : PyDict_Check(o) ? map_dict(m, o) : map_slice(m, o);
+    result = PyTuple_Check(o)  ? map_tuple(m, o)
+             : PyList_Check(o) ? map_list(m, o)
+             : PyDict_Check(o) ? map_dict(m, o)
+                               : map_slice(m, o);
     m->depth--;
     return result;
 }
@@ -302,7 +306,8 @@ static void rewrite(const module_state *st, PyObject *o, PyObject *old, PyObject
 /* ---- erasing ---- */
 
 typedef struct {
-    PyObject *args, *kwargs; /* strong: with None for each node; after the edit, the old ones. NULL: rewritten in place */
+    PyObject *args,
+        *kwargs; /* strong: with None for each node; after the edit, the old ones. NULL: rewritten in place */
     PyObject *seen_args, *seen_kwargs; /* what they were made from; compared only */
     bool skip;                         /* erased already */
 } erasure;
@@ -583,7 +588,8 @@ int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, ui
 
 const char fx_erase_doc[] =
     "fx_erase(fx_graph, nodes, /)\n--\n\n"
-    "Erase nodes of a live torch.fx.Graph in the order given, with the result of erase_node for each. A user must come\n"
+    "Erase nodes of a live torch.fx.Graph in the order given, with the result of erase_node for each. A user must "
+    "come\n"
     "before its operand. Everything is checked before the first node goes; with hooks, erase_node is called for each.";
 
 PyObject *fx_erase(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -778,8 +784,8 @@ static int all_are_plain(const fx_layout *l, const few_nodes *f)
 }
 
 /* The operand list of a user after the change: changed in place, or a new one in *made. */
-static int change_operands(PyObject *inputs, const few_nodes *before, const few_nodes *after, PyObject *old, PyObject *new,
-                           PyObject **made)
+static int change_operands(PyObject *inputs, const few_nodes *before, const few_nodes *after, PyObject *old,
+                           PyObject *new, PyObject **made)
 {
     *made = NULL;
     if (is_appended(before, after, old, new)) {
@@ -935,10 +941,10 @@ static int replace_by_method(PyObject *const *pairs, uint32_t count)
     return 0;
 }
 
-const char fx_replace_all_uses_doc[] =
-    "fx_replace_all_uses(fx_graph, pairs, /)\n--\n\n"
-    "For each pair (old, new) of nodes put new in the place of old in all its users, one pair after the other, with the\n"
-    "result of old.replace_all_uses_with(new); with hooks, that method is called.";
+const char fx_replace_all_uses_doc[] = "fx_replace_all_uses(fx_graph, pairs, /)\n--\n\n"
+                                       "For each pair (old, new) of nodes put new in the place of old in all its "
+                                       "users, one pair after the other, with the\n"
+                                       "result of old.replace_all_uses_with(new); with hooks, that method is called.";
 
 PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -967,9 +973,9 @@ PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nar
 
 /* One node to make, and what has been done for it, so that it can be undone. */
 typedef struct {
-    PyObject *anchor, *target, *meta;                 /* borrowed from the caller's item; meta may be NULL */
-    PyObject *args, *kwargs, *inputs, *candidate;     /* strong */
-    PyObject *node, *name;                            /* strong, once made */
+    PyObject *anchor, *target, *meta;             /* borrowed from the caller's item; meta may be NULL */
+    PyObject *args, *kwargs, *inputs, *candidate; /* strong */
+    PyObject *node, *name;                        /* strong, once made */
     PyObject *base, *old_count; /* strong: the base whose counter was opened for it, and the counter before; or NULL */
     uint32_t call;
     bool before, joined, linked, listed;
@@ -1289,11 +1295,19 @@ static int make_node(inserter *e, insertion *i)
         Py_XDECREF(meta);
         return -1;
     }
-    PyObject *const values[] = {Py_NewRef(node),      Py_NewRef(node),   Py_NewRef(e->graph),
-                                Py_NewRef(i->name),   Py_NewRef(e->calls.items[i->call].op),
-                                Py_NewRef(i->target), Py_NewRef(Py_None), Py_NewRef(i->inputs),
-                                Py_NewRef(i->args),   Py_NewRef(i->kwargs), users,
-                                Py_NewRef(Py_None),   meta};
+    PyObject *const values[] = {Py_NewRef(node),
+                                Py_NewRef(node),
+                                Py_NewRef(e->graph),
+                                Py_NewRef(i->name),
+                                Py_NewRef(e->calls.items[i->call].op),
+                                Py_NewRef(i->target),
+                                Py_NewRef(Py_None),
+                                Py_NewRef(i->inputs),
+                                Py_NewRef(i->args),
+                                Py_NewRef(i->kwargs),
+                                users,
+                                Py_NewRef(Py_None),
+                                meta};
     const Py_ssize_t offsets[] = {l->prev,        l->next, l->graph,  l->name,  l->op,      l->target, l->type,
                                   l->input_nodes, l->args, l->kwargs, l->users, l->repr_fn, l->meta};
     for (size_t k = 0; k < sizeof offsets / sizeof *offsets; k++)
@@ -1430,7 +1444,8 @@ static PyObject *insert_by_method(PyObject *graph, PyObject *item)
     if (before < 0 ||
         !(point = PyObject_CallMethod(graph, before ? "inserting_before" : "inserting_after", "O", part[ANCHOR])))
         return NULL;
-    node = PyObject_CallMethod(graph, "create_node", "OOOOO", part[OP], part[TARGET], part[ARGS], part[KWARGS], part[NAME]);
+    node = PyObject_CallMethod(graph, "create_node", "OOOOO", part[OP], part[TARGET], part[ARGS], part[KWARGS],
+                               part[NAME]);
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *done = PyObject_CallMethod(point, "__exit__", "OOO", Py_None, Py_None, Py_None);
     Py_DECREF(point);
@@ -1463,8 +1478,10 @@ static PyObject *insert_by_methods(PyObject *graph, PyObject *list)
 const char fx_insert_doc[] =
     "fx_insert(fx_graph, insertions, /)\n--\n\n"
     "Create nodes at positions in a live torch.fx.Graph; returns them as a list. Each insertion is a tuple (anchor,\n"
-    "before, op, target, args, kwargs, name, meta): where, and what create_node takes; args, kwargs, name and meta may be\n"
-    "None. meta is copied. Everything is checked before the first node is made; on failure the graph is as it was. With\n"
+    "before, op, target, args, kwargs, name, meta): where, and what create_node takes; args, kwargs, name and meta may "
+    "be\n"
+    "None. meta is copied. Everything is checked before the first node is made; on failure the graph is as it was. "
+    "With\n"
     "hooks, create_node is called for each.";
 
 PyObject *fx_insert(PyObject *m, PyObject *const *args, Py_ssize_t nargs)

@@ -6,8 +6,8 @@
  */
 #include "fx.h"
 
-#define BASE_SIZE 176     /* of _NodeBase where this layout was studied */
-#define SORT_KEY_SIZE 48  /* what lies behind the slots there */
+#define BASE_SIZE 176    /* of _NodeBase where this layout was studied */
+#define SORT_KEY_SIZE 48 /* what lies behind the slots there */
 
 /* The offset of a member of a type: 1, 0 when there is no such member of that kind, or -1. */
 static int member_offset(PyTypeObject *type, const char *name, bool flag, Py_ssize_t *out)
@@ -37,9 +37,9 @@ static int find_members(PyTypeObject *base, fx_layout *l)
     struct {
         const char *name;
         Py_ssize_t *offset;
-    } slots[] = {{"_prev", &l->prev},     {"_next", &l->next},     {"graph", &l->graph}, {"name", &l->name},
-                 {"op", &l->op},          {"target", &l->target},  {"type", &l->type},   {"_input_nodes", &l->input_nodes},
-                 {"_args", &l->args},     {"_kwargs", &l->kwargs}, {"users", &l->users}, {"_repr_fn", &l->repr_fn},
+    } slots[] = {{"_prev", &l->prev}, {"_next", &l->next},     {"graph", &l->graph}, {"name", &l->name},
+                 {"op", &l->op},      {"target", &l->target},  {"type", &l->type},   {"_input_nodes", &l->input_nodes},
+                 {"_args", &l->args}, {"_kwargs", &l->kwargs}, {"users", &l->users}, {"_repr_fn", &l->repr_fn},
                  {"meta", &l->meta}};
     int found = member_offset(base, "_erased", true, &l->erased);
 
@@ -81,8 +81,10 @@ static int find_layout(PyTypeObject *type, fx_layout *l)
 
 const char fx_configure_doc[] =
     "fx_configure(node_type, illegal_names, symbols, overload_type, /)\n--\n\n"
-    "Find out where torch.fx.Node keeps its fields. illegal_names is the dict of that name of torch.fx.graph, symbols the\n"
-    "tuple of torch's SymInt, SymFloat and SymBool, overload_type the class of operators with a schema. Returns whether the layout is one that the functions fx_* can work on;\n"
+    "Find out where torch.fx.Node keeps its fields. illegal_names is the dict of that name of torch.fx.graph, symbols "
+    "the\n"
+    "tuple of torch's SymInt, SymFloat and SymBool, overload_type the class of operators with a schema. Returns "
+    "whether the layout is one that the functions fx_* can work on;\n"
     "with node_type None, or when it is not, they raise from then on.";
 
 PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -232,14 +234,7 @@ void fx_tables_clear(fx_tables *t)
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, name##_doc}
 
 PyMethodDef fx_functions[] = {
-    FUNCTION(fx_configure),
-    FUNCTION(fx_read),
-    FUNCTION(fx_build),
-    FUNCTION(fx_erase),
-    FUNCTION(fx_replace_all_uses),
-    FUNCTION(fx_insert),
-    FUNCTION(fx_lint),
-    FUNCTION(fx_eliminate_dead_code),
-    FUNCTION(fx_eliminate_getitems),
-    {NULL, NULL, 0, NULL},
+    FUNCTION(fx_configure),          FUNCTION(fx_read),     FUNCTION(fx_build), FUNCTION(fx_erase),
+    FUNCTION(fx_replace_all_uses),   FUNCTION(fx_insert),   FUNCTION(fx_lint),  FUNCTION(fx_eliminate_dead_code),
+    FUNCTION(fx_eliminate_getitems), {NULL, NULL, 0, NULL},
 };

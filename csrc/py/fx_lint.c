@@ -146,8 +146,9 @@ static int note_operands(linter *t, PyObject *o)
     else if (PyDict_Check(o))
         result = note_values(t, o);
     else if (PySlice_Check(o))
-        result = note_operands(t, slice->start) < 0 || note_operands(t, slice->stop) < 0 ? -1
-                                                                                         : note_operands(t, slice->step);
+        result = note_operands(t, slice->start) < 0 || note_operands(t, slice->stop) < 0
+                     ? -1
+                     : note_operands(t, slice->step);
     else if (fx_is_node(&t->view.s.st->fx, o))
         result = note_operand(t, o);
     t->depth--;
@@ -199,10 +200,10 @@ static PyObject *fault_list(linter *t)
     return list;
 }
 
-const char fx_lint_doc[] =
-    "fx_lint(fx_graph, all, fx_only, /)\n--\n\n"
-    "Check a live torch.fx.Graph. Returns the faults, at most one unless all, as tuples (fault name, node name, operand\n"
-    "name or None, message). With fx_only, the checks are those of torch.fx's lint.";
+const char fx_lint_doc[] = "fx_lint(fx_graph, all, fx_only, /)\n--\n\n"
+                           "Check a live torch.fx.Graph. Returns the faults, at most one unless all, as tuples (fault "
+                           "name, node name, operand\n"
+                           "name or None, message). With fx_only, the checks are those of torch.fx's lint.";
 
 PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -104,8 +104,8 @@ static PyObject *outcome(fx_view *v, const fe_dce_options *o, const fe_report *r
 {
     PyObject *names = NULL, *reasons = NULL, *result = NULL;
 
-    if (held_take(held, v, removed) == 0 &&
-        (reasons = explain ? reasons_of(v, o, removed) : Py_NewRef(Py_None)) && (names = names_of(v->s.st, held)))
+    if (held_take(held, v, removed) == 0 && (reasons = explain ? reasons_of(v, o, removed) : Py_NewRef(Py_None)) &&
+        (names = names_of(v->s.st, held)))
         result = PyTuple_Pack(3, names, reasons, Py_None);
     Py_XDECREF(names);
     Py_XDECREF(reasons);
@@ -154,11 +154,12 @@ static PyObject *eliminate(fx_view *v, const fe_dce_options *o, bool explain, bo
     return result;
 }
 
-const char fx_eliminate_dead_code_doc[] =
-    "fx_eliminate_dead_code(fx_graph, fx_policy, keep_random, explain, /)\n--\n\n"
-    "Lint a live torch.fx.Graph as torch.fx does, then run dead-code elimination in place. Returns a tuple (names of the\n"
-    "removed nodes, dict from name to reason or None, the fault that lint found or None), or None when the graph can't be\n"
-    "handled in bulk; with a fault, and with None, nothing was changed.";
+const char fx_eliminate_dead_code_doc[] = "fx_eliminate_dead_code(fx_graph, fx_policy, keep_random, explain, /)\n--\n\n"
+                                          "Lint a live torch.fx.Graph as torch.fx does, then run dead-code elimination "
+                                          "in place. Returns a tuple (names of the\n"
+                                          "removed nodes, dict from name to reason or None, the fault that lint found "
+                                          "or None), or None when the graph can't be\n"
+                                          "handled in bulk; with a fault, and with None, nothing was changed.";
 
 PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -171,8 +172,7 @@ PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t 
         (hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0)
         return NULL;
     fe_dce_options options = {.fx_policy = flag[0], .keep_random = flag[1]};
-    const fx_wants wants = {
-        .lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
+    const fx_wants wants = {.lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
     fe_report_init(&report, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
         result = eliminate(&v, &options, flag[2], hooks, &report);
@@ -196,7 +196,8 @@ static int resolve(void *ctx, PyObject *o, fe_value *out)
         return 0;
     uint32_t index = fx_snapshot_find(&v->s, o);
     if (index == FE_NONE_ID) {
-        PyErr_SetString(PyExc_ValueError, "an index is a node that is not in the graph; fastexport.lint(graph) tells more");
+        PyErr_SetString(PyExc_ValueError,
+                        "an index is a node that is not in the graph; fastexport.lint(graph) tells more");
         return -1;
     }
     *out = (fe_value){.kind = FE_NODE, .as.node = fx_view_id(index)};
@@ -221,7 +222,8 @@ static int read_index(fx_view *v, PyObject *o, bool fx_policy, fe_value *out)
 /* 1: the arguments of a getitem are read, 0: it is not of the form (node before it, index), or -1. */
 static int read_getitem(fx_view *v, uint32_t index, bool fx_policy, fe_seq **out)
 {
-    PyObject *args = fx_get(v->s.nodes[index], v->s.st->fx.args), *kwargs = fx_get(v->s.nodes[index], v->s.st->fx.kwargs);
+    PyObject *args = fx_get(v->s.nodes[index], v->s.st->fx.args),
+             *kwargs = fx_get(v->s.nodes[index], v->s.st->fx.kwargs);
     fe_value value;
     fe_error err;
 
@@ -366,11 +368,12 @@ static int any_repeated(module_state *st, PyObject *graph)
     return result;
 }
 
-const char fx_eliminate_getitems_doc[] =
-    "fx_eliminate_getitems(fx_graph, fx_policy, apply, /)\n--\n\n"
-    "Find the getitem nodes of a live torch.fx.Graph that an earlier one can stand for; returns the pairs (removed node,\n"
-    "kept node) in order. With apply, the uses are replaced and the nodes erased. Returns None, with nothing changed, when\n"
-    "the graph can't be handled in bulk.";
+const char fx_eliminate_getitems_doc[] = "fx_eliminate_getitems(fx_graph, fx_policy, apply, /)\n--\n\n"
+                                         "Find the getitem nodes of a live torch.fx.Graph that an earlier one can "
+                                         "stand for; returns the pairs (removed node,\n"
+                                         "kept node) in order. With apply, the uses are replaced and the nodes erased. "
+                                         "Returns None, with nothing changed, when\n"
+                                         "the graph can't be handled in bulk.";
 
 PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -388,9 +391,8 @@ PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t n
     const fx_wants wants = {.facts = !flag[0], .operands_if_writes = !flag[0]};
     fe_report_init(&repeated, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
-        result = has_getitems(&v.s)
-                     ? eliminate_getitems(&v, flag[0], flag[1], replace_hooks || erase_hooks, &repeated)
-                     : PyList_New(0);
+        result = has_getitems(&v.s) ? eliminate_getitems(&v, flag[0], flag[1], replace_hooks || erase_hooks, &repeated)
+                                    : PyList_New(0);
     fe_report_clear(&repeated);
     fx_view_clear(&v);
     return result;

@@ -155,8 +155,8 @@ static int read_nodes(reader *r)
 
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */
 
-#define NO_NODE                                                                                                        \
-    (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS |    \
+#define NO_NODE                                                                                                      \
+    (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS | \
      Py_TPFLAGS_DICT_SUBCLASS)
 
 static int resolve(void *ctx, PyObject *o, fe_value *out)
@@ -345,7 +345,8 @@ static int read_meta(reader *r, uint32_t id)
         Py_DECREF(key);
         Py_DECREF(value);
         if (result == 0 && PyDict_GET_SIZE(meta) != size) {
-            PyErr_Format(PyExc_RuntimeError, "meta of node '%S' changed its size while it was read", name_of(r, r->node));
+            PyErr_Format(PyExc_RuntimeError, "meta of node '%S' changed its size while it was read",
+                         name_of(r, r->node));
             result = -1;
         }
     }
@@ -474,7 +475,10 @@ static int read_namespace(reader *r)
 
 static int read_graph(reader *r)
 {
-    return read_targets(r) < 0 || read_nodes(r) < 0 || read_contents(r) < 0 || read_all_users(r) < 0 || read_namespace(r) < 0 ? -1 : 0;
+    return read_targets(r) < 0 || read_nodes(r) < 0 || read_contents(r) < 0 || read_all_users(r) < 0 ||
+                   read_namespace(r) < 0
+               ? -1
+               : 0;
 }
 
 /* Put a fresh core in the place of a half-filled one, and let go of the objects that belonged to that. */
@@ -512,8 +516,10 @@ static PyObject *attribute_targets(const reader *r)
 
 const char fx_read_doc[] =
     "fx_read(fx_graph, graph, /)\n--\n\n"
-    "Fill graph, which must be new and empty, with the nodes of a torch.fx.Graph: the same order, names, arguments with\n"
-    "their containers, types, meta, order of users, and names taken. Returns the targets of its get_attr and call_module\n"
+    "Fill graph, which must be new and empty, with the nodes of a torch.fx.Graph: the same order, names, arguments "
+    "with\n"
+    "their containers, types, meta, order of users, and names taken. Returns the targets of its get_attr and "
+    "call_module\n"
     "nodes. Raises ValueError for a graph that is malformed in a way that a Graph can't hold; graph is empty then.";
 
 PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -524,7 +530,8 @@ PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (fx_arguments("fx_read", nargs, 2) < 0)
         return NULL;
     if (!PyObject_TypeCheck(args[1], st->graph_type))
-        return PyErr_Format(PyExc_TypeError, "fx_read() fills a fastexport Graph, not a %.200s", Py_TYPE(args[1])->tp_name);
+        return PyErr_Format(PyExc_TypeError, "fx_read() fills a fastexport Graph, not a %.200s",
+                            Py_TYPE(args[1])->tp_name);
     r.g = (GraphObject *)args[1];
     if (graph_editable(r.g) < 0)
         return NULL;

@@ -7,11 +7,12 @@
 #include "fx.h"
 
 #define TRIES 3
-#define LAG 8u /* how many nodes the reading stays behind the walk, while what they point to is fetched into the caches */
+#define LAG \
+    8u /* how many nodes the reading stays behind the walk, while what they point to is fetched into the caches */
 
 /* What the facts of a target tell that is not found out here. */
-#define EFFECTS                                                                                                        \
-    (FE_TARGET_MUTATES | FE_TARGET_RANDOM | FE_TARGET_EFFECT | FE_TARGET_NO_RESULT | FE_TARGET_UNKNOWN |               \
+#define EFFECTS                                                                                          \
+    (FE_TARGET_MUTATES | FE_TARGET_RANDOM | FE_TARGET_EFFECT | FE_TARGET_NO_RESULT | FE_TARGET_UNKNOWN | \
      FE_TARGET_FX_IMPURE | FE_TARGET_FX_RANDOM | FE_TARGET_PER_NODE)
 
 /* A dict of nodes in find_nodes' table, read along with the list. */
@@ -27,12 +28,12 @@ typedef struct {
     const fx_layout *l;
     listing *listings; /* by call when that is a function, else by opcode, behind those */
     uint32_t listing_count;
-    PyObject *op_listed[FE_OP_COUNT]; /* strong */
-    owning_walk look;                 /* in the owning module */
-    bool operands;  /* are read */
-    bool out;       /* some node writes to its keyword "out" */
-    bool odd_names; /* some are no exact strings */
-    uint32_t *hashes, hash_capacity; /* of names, by node */
+    PyObject *op_listed[FE_OP_COUNT];       /* strong */
+    owning_walk look;                       /* in the owning module */
+    bool operands;                          /* are read */
+    bool out;                               /* some node writes to its keyword "out" */
+    bool odd_names;                         /* some are no exact strings */
+    uint32_t *hashes, hash_capacity;        /* of names, by node */
     uint32_t *names, name_mask, name_count; /* hash table of the names' nodes */
 } reader;
 
@@ -174,8 +175,8 @@ static int list_calls(reader *r, PyObject *listed)
     uint32_t call;
 
     while (PyDict_Next(listed, &at, &node, &value)) {
-        if (fx_is_node(r->l, node) && fx_calls_get(r->v->s.st, &r->v->s.calls, fx_get(node, r->l->op),
-                                                   fx_get(node, r->l->target), &call) < 0)
+        if (fx_is_node(r->l, node) &&
+            fx_calls_get(r->v->s.st, &r->v->s.calls, fx_get(node, r->l->op), fx_get(node, r->l->target), &call) < 0)
             return -1;
     }
     return 0;
@@ -223,8 +224,7 @@ static int open_listings(reader *r)
     if (!r->listings)
         return no_memory();
     for (uint32_t i = 0; i < r->listing_count + FE_OP_COUNT; i++) {
-        PyObject *dict =
-            i < r->listing_count ? r->v->s.calls.items[i].listed : r->op_listed[i - r->listing_count];
+        PyObject *dict = i < r->listing_count ? r->v->s.calls.items[i].listed : r->op_listed[i - r->listing_count];
         r->listings[i].dict = Py_XNewRef(dict);
         if (dict)
             next_listed(&r->listings[i]);
@@ -759,7 +759,8 @@ static PyObject *name_text(const fx_view *v, uint32_t id)
 
 static void add_text(fe_buffer *out, PyObject *o)
 {
-    PyObject *text = PyObject_Str(o), *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+    PyObject *text = PyObject_Str(o),
+             *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
 
     if (bytes)
         fe_buffer_add(out, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
@@ -774,7 +775,8 @@ static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *
 {
     bool listed = fault->node <= v->s.count;
     const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
-    PyObject *result, *target = call && call->target ? call->target : Py_None, *op = call && call->op ? call->op : Py_None;
+    PyObject *result, *target = call && call->target ? call->target : Py_None,
+                      *op = call && call->op ? call->op : Py_None;
     fe_buffer text;
 
     fe_buffer_init(&text, &fe_python_allocator);

@@ -71,14 +71,10 @@ static int make_strings(module_state *st)
         PyObject **at;
         const char *text;
     } strings[] = {
-        {&st->str_fields, "_fields"},
-        {&st->str_custom_repr, "_custom_fx_repr_fn"},
-        {&st->str_stack_trace, "stack_trace"},
-        {&st->str_nn_module, "Module"},
-        {&st->str_getattr, "__getattr__"},
-        {&st->str_getattribute, "__getattribute__"},
-        {&st->str_parameters, "_parameters"},
-        {&st->str_buffers, "_buffers"},
+        {&st->str_fields, "_fields"},          {&st->str_custom_repr, "_custom_fx_repr_fn"},
+        {&st->str_stack_trace, "stack_trace"}, {&st->str_nn_module, "Module"},
+        {&st->str_getattr, "__getattr__"},     {&st->str_getattribute, "__getattribute__"},
+        {&st->str_parameters, "_parameters"},  {&st->str_buffers, "_buffers"},
         {&st->str_modules, "_modules"},
     };
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
@@ -157,14 +153,16 @@ static int add_functions(PyObject *m)
 }
 
 /* Every Python object of the state, for the collector. */
-#define STATE_OBJECTS(X)                                                                                               \
-    X(graph_type)                                                                                                      \
-    X(node_type)                                                                                                       \
-    X(nodes_type)                                                                                                      \
-    X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) X(meta_iter_type) X(insert_point_type) X(error)   \
-        X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts) X(pretty) X(type_repr) X(split_name) \
-            X(stem) X(resolve) X(identity) X(registered_effects) X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) X(str_buffers) X(str_modules) X(str_fields)                \
-                X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+#define STATE_OBJECTS(X)                                                                                          \
+    X(graph_type)                                                                                                 \
+    X(node_type)                                                                                                  \
+    X(nodes_type)                                                                                                 \
+    X(nodes_iter_type)                                                                                            \
+    X(users_type) X(users_iter_type) X(meta_type) X(meta_iter_type) X(insert_point_type) X(error) X(list_type)    \
+        X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) \
+            X(resolve) X(identity) X(registered_effects) X(effects) X(no_default) X(nn_module) X(str_nn_module)   \
+                X(str_getattr) X(str_getattribute) X(str_parameters) X(str_buffers) X(str_modules) X(str_fields)  \
+                    X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg)
 {

@@ -51,12 +51,12 @@ typedef struct {
     PyObject *split_name;         /* Python: candidate that is not ASCII -> (base, number or -1, name) */
     PyObject *stem;               /* Python: callable or string -> candidate name, as torch.fx's Graph._target_to_str */
     PyObject *registered_effects; /* Python: () -> that set, or None */
-    PyObject *effects;    /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
-    PyObject *resolve;    /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
+    PyObject *effects;   /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
+    PyObject *resolve;   /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
     PyObject *nn_module; /* torch.nn.Module, once it is loaded */
     PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules;
-    PyObject *no_default; /* inspect.Signature.empty */
-    PyObject *identity;   /* Python: x -> x */
+    PyObject *no_default;                                     /* inspect.Signature.empty */
+    PyObject *identity;                                       /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
     fe_reserved reserved;
     fx_layout fx;
@@ -198,7 +198,7 @@ typedef struct {
 typedef struct {
     module_state *st;
     PyObject *owner;
-    const char *path; /* the last one */
+    const char *path;                /* the last one */
     owning_part parts[OWNING_PARTS]; /* what led to it */
     int depth;
 } owning_walk;

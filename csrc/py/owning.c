@@ -85,8 +85,7 @@ static const char *reuse_parts(owning_walk *w, const char *path, const char *end
         while (same < len && same < known && path[same] == w->path[same])
             same++;
     }
-    while (keep < w->depth && w->parts[keep].end <= same && w->parts[keep].end < len &&
-           path[w->parts[keep].end] == '.')
+    while (keep < w->depth && w->parts[keep].end <= same && w->parts[keep].end < len && path[w->parts[keep].end] == '.')
         keep++;
     while (w->depth > keep)
         Py_DECREF(w->parts[--w->depth].object);
@@ -165,8 +164,9 @@ static int add_module(PyObject *result, PyObject *path, PyObject *module)
     return status;
 }
 
-const char find_modules_doc[] = "find_modules(owner, paths, kind, /)\n--\n\n"
-                                "The pairs (path, module) for those of a list of dotted paths that lead to a module of a class.";
+const char find_modules_doc[] =
+    "find_modules(owner, paths, kind, /)\n--\n\n"
+    "The pairs (path, module) for those of a list of dotted paths that lead to a module of a class.";
 
 PyObject *find_modules(PyObject *m, PyObject *args)
 {

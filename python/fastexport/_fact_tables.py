@@ -203,12 +203,9 @@ _TENSOR_USUAL = frozenset(
     """.split()
 )
 METHOD_RANDOM = frozenset(
-    "bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial normal_ random_"
-    " uniform_".split()
+    "bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial normal_ random_ uniform_".split()
 )
-METHOD_EFFECT = frozenset(
-    "backward register_hook register_post_accumulate_grad_hook reinforce retain_grad".split()
-)
+METHOD_EFFECT = frozenset("backward register_hook register_post_accumulate_grad_hook reinforce retain_grad".split())
 # Of list, dict, set and deque. Where a Tensor has a method of the name, that is meant: add, sort.
 METHOD_MUTATES = frozenset(
     """

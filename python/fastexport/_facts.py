@@ -76,8 +76,7 @@ class _Torch:
         self.find_entry = _find("torch._library.simple_registry", "singleton", "find")
         self.has_kernel = _find("torch._C", "_dispatch_has_kernel")
         self.global_hooks = [
-            _find("torch.nn.modules.module", name)
-            for name in ("_global_forward_hooks", "_global_forward_pre_hooks")
+            _find("torch.nn.modules.module", name) for name in ("_global_forward_hooks", "_global_forward_pre_hooks")
         ]
         # Where functions live that are bound to operators by code that torch generates.
         self.native = [
@@ -277,9 +276,7 @@ def _resolve(torch: _Torch | None, target: object) -> object:
             found = getattr(found, name)
     except Exception:
         return target
-    return (
-        found if isinstance(found, (torch.overload, torch.packet, torch.higher_order)) else target
-    )
+    return found if isinstance(found, (torch.overload, torch.packet, torch.higher_order)) else target
 
 
 class _StandIn(NamedTuple):
@@ -298,9 +295,7 @@ def _asks_arguments(torch: _Torch | None, target: Any) -> bool:
     return target.name() in ("auto_functionalized", "auto_functionalized_v2")
 
 
-def _fx_facts(
-    torch: _Torch | None, target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> int:
+def _fx_facts(torch: _Torch | None, target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     if torch is None:
         return FX_IMPURE if target is operator.setitem else 0
     node = _StandIn(target, args, kwargs)
@@ -500,15 +495,12 @@ def _may_hold(value: object) -> bool:
     return not (value is None or value is False or (type(value) in (int, float) and not value))
 
 
-def _statistics_rule(
-    positions: Mapping[str, int | None], flag: str | None, default: object = False
-) -> _Rule:
+def _statistics_rule(positions: Mapping[str, int | None], flag: str | None, default: object = False) -> _Rule:
     """Running statistics are written when they are given and the flag, if there is one, is true."""
 
     def rule(survey: "_Survey", call: _Call) -> None:
         given = any(
-            _argument(call, positions[name], name, None) is not None
-            for name in ("running_mean", "running_var")
+            _argument(call, positions[name], name, None) is not None for name in ("running_mean", "running_var")
         )
         if given and (flag is None or _may_hold(_argument(call, positions[flag], flag, default))):
             survey.bits |= MUTATES
@@ -572,11 +564,7 @@ def _judge_torch_function(torch: _Torch, target: Any) -> _Verdict:
         return _NOBODY
     if name in tables.TORCH_EFFECT:
         return EFFECT, None
-    if (
-        name in tables.PYTREE
-        and module.endswith("._pytree")
-        and _is_of(_find(module), name, target)
-    ):
+    if name in tables.PYTREE and module.endswith("._pytree") and _is_of(_find(module), name, target):
         return _PURE
     if _is_of(torch.module, name, target):
         if name in tables.TORCH_PURE:
@@ -741,9 +729,7 @@ class _Survey:
         """What a node names in the owning module; returns whether it is something to be called."""
         subgraph = (getattr(graph, "subgraphs", None) or {}).get(path)
         found, problem = _look_up(self.torch, owner, path, False)
-        if not problem and (
-            _is_ours(found) or (self.torch and isinstance(found, self.torch.nn_module))
-        ):
+        if not problem and (_is_ours(found) or (self.torch and isinstance(found, self.torch.nn_module))):
             self.add_module(found, subgraph)
         elif subgraph is not None:
             self._add(subgraph, lambda: self._visit_graph(subgraph, None))
