@@ -152,6 +152,8 @@ typedef struct {
     bool fx_policy; /* only the facts that torch.fx's policy looks at */
     bool operands;
     bool operands_if_writes; /* operands when some node may write */
+    bool uses;               /* operands from arguments, and whether users and arguments agree */
+    bool bare;               /* a bare core will do (see fe_graph) */
 } fx_wants;
 
 /* Node i of the snapshot has the id i + 1 in the core, also those that are not in the list but used by one that is; call

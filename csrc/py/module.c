@@ -153,16 +153,14 @@ static int add_functions(PyObject *m)
 }
 
 /* Every Python object of the state, for the collector. */
-#define STATE_OBJECTS(X)                                                                                          \
-    X(graph_type)                                                                                                 \
-    X(node_type)                                                                                                  \
-    X(nodes_type)                                                                                                 \
-    X(nodes_iter_type)                                                                                            \
-    X(users_type) X(users_iter_type) X(meta_type) X(meta_iter_type) X(insert_point_type) X(error) X(list_type)    \
-        X(dict_type) X(empty_dict) X(getitem) X(facts) X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) \
-            X(resolve) X(identity) X(registered_effects) X(effects) X(no_default) X(nn_module) X(str_nn_module)   \
-                X(str_getattr) X(str_getattribute) X(str_parameters) X(str_buffers) X(str_modules) X(str_fields)  \
-                    X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+/* clang-format off */
+#define STATE_OBJECTS(X) \
+    X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) \
+    X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
+    X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(resolve) X(identity) X(registered_effects) \
+    X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
+    X(str_buffers) X(str_modules) X(str_fields) X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+/* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg)
 {

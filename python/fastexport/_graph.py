@@ -64,8 +64,8 @@ class Graph(_core.Graph):
             A `PassResult`; ``removed`` is in the order of removal, last node first.
 
         Raises:
-            LintError: the graph, or a subgraph, is not in order. Nothing is changed then; with the policy "torch", as in
-                torch, the graphs above the one at fault are.
+            LintError: the graph, or a subgraph, is not in order. Nothing is changed then; with the policy "torch", as
+                in torch, the graphs above the one at fault are.
         """
         check_policy(policy)
         start = time.perf_counter()

@@ -50,8 +50,9 @@ def _pack_operator(target: Any) -> Any:
     if _is_higher_order(target):
         import torch
 
-        if getattr(torch.ops.higher_order, target.name(), None) is target:
-            return Operator(f"higher_order.{target.name()}")
+        name = target.name()
+        if getattr(torch.ops.higher_order, name, None) is target:
+            return Operator(f"higher_order.{name}")
     if type(target).__name__ in ("OpOverload", "OpOverloadPacket") and type(target).__module__ == "torch._ops":
         return Operator(str(target))
     return target

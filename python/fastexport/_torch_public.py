@@ -1,7 +1,7 @@
 """The bridge to torch.fx through its public API alone: slower, with the same results.
 
-For a torch whose nodes the C code does not know, and for graphs in which every step has to be torch's own: because hooks
-or callbacks see the graph between two steps, or because a class overrides what steps do.
+For a torch whose nodes the C code does not know, and for graphs in which every step has to be torch's own: because
+hooks or callbacks see the graph between two steps, or because a class overrides what steps do.
 """
 
 from __future__ import annotations
