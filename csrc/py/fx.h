@@ -164,10 +164,13 @@ typedef struct {
     GraphObject *g;                             /* strong: a graph of ours that holds what is read */
     fe_graph *core;                             /* of g */
     uint32_t *users, user_capacity;             /* by node: how many users it says it has */
+    uint64_t *sums;                             /* by node, for uses: over its users, less over what names it */
+    uint32_t sum_capacity;
     uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
     int look;                                   /* there is an owning module to look targets up in */
     bool plain;                                 /* all nodes are */
     bool forward;                               /* some operand stands after its user */
+    bool suspect; /* for uses: something is wrong with users, arguments or operand lists */
 } fx_view;
 
 static inline uint32_t fx_view_id(uint32_t index)
@@ -180,6 +183,8 @@ int fx_view_open(fx_view *v, module_state *st, PyObject *graph, const fx_wants *
 void fx_view_clear(fx_view *v);
 /* Whether every node has as many users as the arguments of the nodes tell. */
 bool fx_view_is_settled(const fx_view *v);
+/* For uses: whether users and arguments agree everywhere. */
+bool fx_view_is_even(const fx_view *v);
 /* A fault as (fault name, node name, operand name or None, message). */
 PyObject *fx_view_fault(fx_view *v, const fe_record *fault);
 /* Whether a node is in a value: itself or in its containers. */

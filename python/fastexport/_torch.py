@@ -1,8 +1,9 @@
 """The bridge to torch.fx and torch.export: converting graphs, and passes on live torch graphs.
 
 This is the one module that relies on how torch.fx keeps its graphs. What it relies on is checked when it is imported;
-on a torch where that differs, and for graphs that are out of the ordinary (hooks, subclasses with methods of their own, a
-damaged list of nodes), the work is done through torch's public API instead (see `_torch_public`), with the same result.
+on a torch where that differs, and for graphs that are out of the ordinary (hooks, subclasses with methods of their own,
+a damaged list of nodes), the work is done through torch's public API instead (see `_torch_public`), with the same
+result.
 """
 
 from __future__ import annotations
