@@ -341,7 +341,7 @@ static int prepare_erasure(eraser *e, uint32_t i)
     PyObject *node = e->s.nodes[i];
     mapper m = {.st = e->s.st, .new = Py_None};
     erasure *item = &e->items[i];
-    bool names;
+    bool names = false;
 
     if (item->skip)
         return warn_erased(node);
