@@ -79,14 +79,14 @@ def test_edits_while_passes_run():
     g = big_graph(3000)
     x = g.node("x")
     done = threading.Event()
-    refused = []
 
     def guarded(function):
         try:
             function()
         except FastExportError as error:
             assert BUSY in str(error) or "while the graph is being read" in str(error)
-            refused.append(1)
+        except ValueError as error:
+            assert "is erased" in str(error)  # a pass was quicker
 
     def passes():
         for _ in range(60):
