@@ -298,3 +298,22 @@ def test_interpreter_ends_with_graphs_alive():
         """
     )
     assert out == "end\n"
+
+
+def test_an_erased_node_lets_go_of_what_it_refers_to():
+    class Thing:
+        pass
+
+    g = Graph()
+    x = g.placeholder("x")
+    thing = Thing()
+    gone = weakref.ref(thing)
+    node = g.call_function(operator.neg, (x, [thing]), {"k": thing})
+    node.meta["val"] = thing
+    node.type = thing
+    g.erase_node(node)
+    del thing
+    assert gone() is not None and node.args == (None, [gone()])
+    del node
+    assert gone() is None
+    assert g.lint(all=True) == []

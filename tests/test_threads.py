@@ -74,6 +74,28 @@ def test_many_passes_on_one_graph():
     assert_sound(g)
 
 
+def test_nobody_sees_a_pass_half_done():
+    """The graph as it was, an error while the pass is at work, or the graph as it is then."""
+    g = big_graph(300_000)
+    seen = set()
+    done = threading.Event()
+
+    def run():
+        g.eliminate_dead_code()
+        done.set()
+
+    def watch():
+        while not done.is_set():
+            try:
+                seen.add(len(g.nodes))
+            except FastExportError as error:
+                assert BUSY in str(error) or "while the graph is being read" in str(error)
+
+    assert in_threads(run, watch) == [None] * 2
+    seen.add(len(g.nodes))
+    assert seen <= {300_002, 2} and 2 in seen
+
+
 def test_edits_while_passes_run():
     """Any mixture of edits, reads and passes: an error at worst, never a broken graph."""
     g = big_graph(3000)

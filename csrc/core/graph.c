@@ -296,6 +296,18 @@ void fe_node_erase(fe_graph *g, uint32_t id)
     g->version++;
 }
 
+void fe_node_strip(fe_graph *g, uint32_t id)
+{
+    fe_detail *d = &g->details[id];
+
+    assert(g->nodes[id].flags & FE_NODE_ERASED);
+    fe_seq_free(g, d->args);
+    fe_seq_free(g, d->kwargs);
+    d->args = d->kwargs = NULL;
+    fe_meta_clear(g, id);
+    fe_node_set_type(g, id, FE_NONE_ID);
+}
+
 void fe_node_forget(fe_graph *g, uint32_t id)
 {
     if (!(g->nodes[id].flags & FE_NODE_ERASED))

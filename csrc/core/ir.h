@@ -356,6 +356,8 @@ void fe_node_place(fe_graph *g, uint32_t id, fe_point at);
  * arguments after fe_node_forget, which puts None in the place of each node (apart, for most erased nodes are never
  * looked at again). */
 void fe_node_erase(fe_graph *g, uint32_t id);
+/* Give back all that an erased node refers to, once nobody can ask for it any more; its name and links stay. */
+void fe_node_strip(fe_graph *g, uint32_t id);
 void fe_node_forget(fe_graph *g, uint32_t id); /* of a node that is not erased: does nothing */
 /* Forget the newest node, which was never listed: the way back from a build that failed. */
 void fe_node_discard(fe_graph *g, uint32_t id);

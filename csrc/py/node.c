@@ -74,6 +74,18 @@ static int Node_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+/* With its last Node goes what an erased node refers to, unless somebody reads the core just now. */
+static void release_erased(const NodeObject *n)
+{
+    GraphObject *g = n->graph;
+
+    if (n->id == FE_NONE_ID || g->busy || g->pins || g->handles[n->id] ||
+        !(g->core->nodes[n->id].flags & FE_NODE_ERASED))
+        return;
+    fe_node_strip(g->core, n->id);
+    graph_sweep(g);
+}
+
 static void Node_dealloc(PyObject *self)
 {
     NodeObject *n = node_of(self);
@@ -85,6 +97,7 @@ static void Node_dealloc(PyObject *self)
         n->graph->handles[n->id] = NULL;
     if (n->weakrefs)
         PyObject_ClearWeakRefs(self);
+    release_erased(n);
     Py_DECREF(n->graph);
     PyObject_GC_Del(self);
     Py_DECREF(type);
