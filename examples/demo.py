@@ -49,8 +49,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, metavar="N", default=7, help="runs of which the median is shown (7)")
     args = parser.parse_args()
-    if (args.layers is not None and args.layers < 1) or args.rounds < 1:
-        parser.error("--layers and --rounds must be at least 1")
+    if (args.layers is not None and not 1 <= args.layers <= 1000) or args.rounds < 1:
+        parser.error("--layers must be from 1 to 1000, such as 12, and --rounds at least 1")
     return args
 
 
