@@ -13,6 +13,13 @@
 #include "module.h"
 #include "pass.h"
 
+/* For returning -1 on errors of the core. */
+static inline int fx_fail(const module_state *st, const fe_error *err)
+{
+    raise_core(st, err);
+    return -1;
+}
+
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
 static inline PyObject **fx_slot(PyObject *node, Py_ssize_t offset)
@@ -61,6 +68,19 @@ typedef struct {
 } fx_tables;
 int fx_tables_get(PyObject *graph, fx_tables *t); /* -1 with an exception when they are not what torch.fx makes */
 void fx_tables_clear(fx_tables *t);
+
+/* ---- fx_args.c: argument trees ------------------------------------------------------------------------------------------ */
+
+/* What is no node for sure; what a node may be in, besides slices. */
+#define FX_NO_NODE (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS)
+#define FX_CONTAINER (Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS)
+
+typedef int fx_visit(void *ctx, PyObject *node);
+
+/* Visit the nodes in a tree in order, as often as it names them, until a visit returns other than 0; the result of the last
+ * visit, or -1 with RecursionError when the tree is too deep. */
+int fx_each_node(const fx_layout *l, PyObject *o, fx_visit *visit, void *ctx);
+int fx_names_node(const fx_layout *l, PyObject *o); /* 1 when a tree names any node, 0, or -1 with RecursionError */
 
 /* ---- fx_snapshot.c: the nodes of a graph at one moment ---------------------------------------------------------------- */
 
@@ -143,6 +163,43 @@ static inline uint32_t fx_snapshot_find(const fx_snapshot *s, const PyObject *no
     }
 }
 
+/* ---- fx_names.c: nodes that share a name --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const fx_snapshot *s;
+    uint32_t *hashes, hash_capacity;            /* of names, by node */
+    uint32_t *slots, mask, count;               /* hash table of the nodes by name */
+    uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
+    bool odd;                                   /* some names are no exact strings, and left out */
+} fx_names;
+
+int fx_names_begin(fx_names *t, const fx_snapshot *s, size_t room);
+int fx_names_enter(fx_names *t, uint32_t index); /* the nodes in order; runs no Python code */
+int fx_names_enter_odd(fx_names *t);             /* begin again, by Python's own rules; nodes must be held */
+void fx_names_clear(fx_names *t, const fe_allocator *a);
+
+/* ---- fx_listings.c: torch's find_nodes table, read along with the list ------------------------------------------------------ */
+
+/* A dict of nodes in the table. */
+typedef struct {
+    PyObject *dict; /* strong */
+    Py_ssize_t at;
+    PyObject *next; /* borrowed: the first node not met yet */
+} fx_listing;
+
+typedef struct {
+    PyObject *by_op[FE_OP_COUNT]; /* strong: where nodes that call no function are listed */
+    fx_listing *items;            /* by call when that is a function, else by opcode, behind those */
+    uint32_t count;               /* of calls */
+} fx_listings;
+
+/* Enter into the calls of a snapshot what the table lists: functions, methods and modules, and attributes when wanted. */
+int fx_listings_read(fx_listings *t, fx_snapshot *s, PyObject *table, bool attributes);
+int fx_listings_open(fx_listings *t, const fx_snapshot *s); /* before a walk */
+/* Whether the table lists a node; it is mostly the next one. Runs no Python code for a plain node. */
+int fx_listings_find(fx_listings *t, const fx_snapshot *s, uint32_t index);
+void fx_listings_clear(fx_listings *t);
+
 /* ---- fx_view.c: what a pass needs to see of a live graph, in the core's form ------------------------------------------- */
 
 typedef struct {
@@ -160,18 +217,30 @@ typedef struct {
  * i is target i. Nodes are not held. */
 typedef struct {
     fx_snapshot s;
-    PyObject *owner;                            /* strong: the owning module, or None */
-    GraphObject *g;                             /* strong: a graph of ours that holds what is read */
-    fe_graph *core;                             /* of g */
-    uint32_t *users, user_capacity;             /* by node: how many users it says it has */
-    uint64_t *sums;                             /* by node, for uses: over its users, less over what names it */
+    PyObject *owner;                /* strong: the owning module, or None */
+    GraphObject *g;                 /* strong: a graph of ours that holds what is read */
+    fe_graph *core;                 /* of g */
+    uint32_t *users, user_capacity; /* by node: how many users it says it has */
+    uint64_t *sums;                 /* by node, for uses: over its users, less over what names it */
     uint32_t sum_capacity;
-    uint32_t *twins, twin_count, twin_capacity; /* pairs: a node, and an earlier one with its name */
-    int look;                                   /* there is an owning module to look targets up in */
-    bool plain;                                 /* all nodes are */
-    bool forward;                               /* some operand stands after its user */
+    int look;     /* there is an owning module to look targets up in */
+    bool plain;   /* all nodes are */
+    bool forward; /* some operand stands after its user */
     bool suspect; /* for uses: something is wrong with users, arguments or operand lists */
 } fx_view;
+
+/* ---- fx_uses.c: operands from arguments, and whether users agree with them ---- */
+
+typedef struct {
+    uint32_t *defs, count, capacity; /* operands of the node being read: ids */
+    uint32_t *seen, seen_capacity;   /* by node: 1 + the index of the last node that was found to name it */
+    int depth;
+} fx_uses;
+
+int fx_uses_begin(fx_uses *u, fx_view *v, size_t room);
+/* Read the operands of the newest node of the view's core, and sum up uses. */
+int fx_uses_read(fx_uses *u, fx_view *v, uint32_t index);
+void fx_uses_clear(fx_uses *u, const fe_allocator *a);
 
 static inline uint32_t fx_view_id(uint32_t index)
 {
@@ -185,12 +254,13 @@ void fx_view_clear(fx_view *v);
 bool fx_view_is_settled(const fx_view *v);
 /* For uses: whether users and arguments agree everywhere. */
 bool fx_view_is_even(const fx_view *v);
-/* A fault as (fault name, node name, operand name or None, message). */
-PyObject *fx_view_fault(fx_view *v, const fe_record *fault);
-/* Whether a node is in a value: itself or in its containers. */
-bool fx_names_node(const fx_layout *l, PyObject *o);
 
-/* ---- fx_edit.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- fx_lint.c ------------------------------------------------------------------------------------------------------------ */
+
+/* A fault as (fault name, node name, operand name or None, message). */
+PyObject *fx_fault(fx_view *v, const fe_record *fault);
+
+/* ---- fx_erase.c, fx_replace.c ----------------------------------------------------------------------------------------------- */
 
 /* Erase nodes in the order given; no hooks are called. All or nothing. */
 int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, uint32_t count);

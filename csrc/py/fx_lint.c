@@ -12,7 +12,6 @@ typedef struct {
     bool all;
     fe_error err;
     uint32_t index; /* of the node whose arguments are looked at */
-    int depth;
 } linter;
 
 static bool enough(const linter *t)
@@ -87,8 +86,9 @@ static int check_users(linter *t, uint32_t def)
 /* ---- operands against arguments -------------------------------------------------------------------------------------------- */
 
 /* Counts are zero before arguments are walked, and tell afterwards which operands they name. */
-static int note_operand(linter *t, PyObject *node)
+static int note_operand(void *ctx, PyObject *node)
 {
+    linter *t = ctx;
     fe_graph *c = t->view.core;
     const fe_node *user = &c->nodes[fx_view_id(t->index)];
     uint32_t def;
@@ -100,59 +100,6 @@ static int note_operand(linter *t, PyObject *node)
         }
     }
     return index_of(t, node, &def) < 0 ? -1 : stale(t, def, t->index);
-}
-
-static int note_operands(linter *t, PyObject *o);
-
-static int note_items(linter *t, PyObject *o)
-{
-    for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(o, i);
-        if (item && note_operands(t, item) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int note_values(linter *t, PyObject *o)
-{
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-
-    while (PyDict_Next(o, &at, &key, &value)) {
-        if (note_operands(t, value) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int note_operands(linter *t, PyObject *o)
-{
-    const PySliceObject *slice = (PySliceObject *)o;
-    unsigned long flags = Py_TYPE(o)->tp_flags;
-    int result = 0;
-
-    if (flags & (Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS))
-        return 0;
-    if (Py_TYPE(o) == t->view.s.st->fx.node_type)
-        return note_operand(t, o);
-    if (t->depth >= FE_MAX_DEPTH) {
-        PyErr_Format(PyExc_RecursionError, "arguments are nested more than %d deep", FE_MAX_DEPTH);
-        return -1;
-    }
-    t->depth++;
-    if (PyTuple_Check(o) || PyList_Check(o))
-        result = note_items(t, o);
-    else if (PyDict_Check(o))
-        result = note_values(t, o);
-    else if (PySlice_Check(o))
-        result = note_operands(t, slice->start) < 0 || note_operands(t, slice->stop) < 0
-                     ? -1
-                     : note_operands(t, slice->step);
-    else if (fx_is_node(&t->view.s.st->fx, o))
-        result = note_operand(t, o);
-    t->depth--;
-    return result;
 }
 
 static int check_arguments(linter *t, uint32_t index)
@@ -167,7 +114,7 @@ static int check_arguments(linter *t, uint32_t index)
     t->index = index;
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++)
         edges[e].count = 0;
-    if (note_operands(t, args) < 0 || note_operands(t, kwargs) < 0)
+    if (fx_each_node(l, args, note_operand, t) < 0 || fx_each_node(l, kwargs, note_operand, t) < 0)
         return -1;
     for (uint32_t e = n->edge; e < n->edge + n->edge_count; e++) {
         if (!edges[e].count && stale(t, edges[e].def - 1, index) < 0)
@@ -185,6 +132,66 @@ static int check_uses(linter *t)
     return 0;
 }
 
+/* ---- faults as Python objects ---------------------------------------------------------------------------------------------------------------- */
+
+/* The name of a node as text, in whatever state it is. */
+static PyObject *name_text(const fx_view *v, uint32_t id)
+{
+    PyObject *name = fx_get(v->s.nodes[id - 1], v->s.st->fx.name);
+
+    return PyObject_Str(name ? name : Py_None);
+}
+
+static void add_text(fe_buffer *out, PyObject *o)
+{
+    PyObject *text = PyObject_Str(o),
+             *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+
+    if (bytes)
+        fe_buffer_add(out, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+    else
+        fe_buffer_char(out, '?');
+    PyErr_Clear(); /* something that has no text must not hide the fault */
+    Py_XDECREF(bytes);
+    Py_XDECREF(text);
+}
+
+static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *name, PyObject *operand)
+{
+    bool listed = fault->node <= v->s.count;
+    const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
+    PyObject *result, *target = call && call->target ? call->target : Py_None,
+                      *op = call && call->op ? call->op : Py_None;
+    fe_buffer text;
+
+    fe_buffer_init(&text, &fe_python_allocator);
+    for (const char *at = fe_fault_text((fe_fault)fault->code); *at; at++) {
+        if (*at != '%') {
+            fe_buffer_char(&text, *at);
+            continue;
+        }
+        at++;
+        add_text(&text, *at == 'N' ? name : *at == 'O' ? operand : *at == 'P' ? op : target);
+    }
+    result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
+    fe_buffer_clear(&text);
+    return result;
+}
+
+PyObject *fx_fault(fx_view *v, const fe_record *fault)
+{
+    fx_snapshot_hold(&v->s);
+    PyObject *name = name_text(v, fault->node), *message = NULL, *result = NULL;
+    PyObject *operand = fault->other == FE_NONE_ID ? Py_NewRef(Py_None) : name_text(v, fault->other);
+
+    if (name && operand && (message = fault_text(v, fault, name, operand)))
+        result = Py_BuildValue("sOOO", fe_fault_name((fe_fault)fault->code), name, operand, message);
+    Py_XDECREF(name);
+    Py_XDECREF(operand);
+    Py_XDECREF(message);
+    return result;
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *fault_list(linter *t)
@@ -192,7 +199,7 @@ static PyObject *fault_list(linter *t)
     PyObject *list = PyList_New(0);
 
     for (uint32_t i = 0; list && i < t->faults.len; i++) {
-        PyObject *fault = fx_view_fault(&t->view, &t->faults.items[i]);
+        PyObject *fault = fx_fault(&t->view, &t->faults.items[i]);
         if (!fault || PyList_Append(list, fault) < 0)
             Py_CLEAR(list);
         Py_XDECREF(fault);
@@ -205,29 +212,52 @@ const char fx_lint_doc[] = "fx_lint(fx_graph, all, fx_only, /)\n--\n\n"
                            "name, node name, operand\n"
                            "name or None, message). With fx_only, the checks are those of torch.fx's lint.";
 
+/* Whether a graph has no fault at all, which takes one walk to tell: 1, 0 when it has to be looked at closely, or -1. */
+static int is_sound(linter *t, module_state *st, PyObject *graph, bool fx_only)
+{
+    const fx_wants wants = {.lint = true, .fx_only = fx_only, .operands = fx_only, .uses = !fx_only, .bare = true};
+    int result = fx_view_open(&t->view, st, graph, &wants);
+    const fe_lint_options options = {.fx_only = fx_only, .targets = t->view.look};
+
+    if (result == 0 && !fx_only && !fx_view_is_even(&t->view))
+        return 0;
+    if (result == 0 && (result = fe_lint(t->view.core, &options, &t->faults, &t->err)) < 0)
+        raise_core(st, &t->err);
+    return result < 0 ? -1 : t->faults.len == 0;
+}
+
+static PyObject *lint(linter *t, module_state *st, PyObject *graph, bool fx_only)
+{
+    const fx_wants wants = {.lint = true, .fx_only = fx_only, .operands = true};
+
+    if (fx_view_open(&t->view, st, graph, &wants) < 0)
+        return NULL;
+    const fe_lint_options options = {.all = t->all, .fx_only = fx_only, .targets = t->view.look};
+    if (fe_lint(t->view.core, &options, &t->faults, &t->err) < 0)
+        return raise_core(st, &t->err);
+    return fx_only || enough(t) || check_uses(t) == 0 ? fault_list(t) : NULL;
+}
+
 PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     linter t = {0};
     PyObject *result = NULL;
-    int all, fx_only;
+    int all, fx_only, sound = 0;
 
     if (fx_arguments("fx_lint", nargs, 3) < 0 || (all = PyObject_IsTrue(args[1])) < 0 ||
         (fx_only = PyObject_IsTrue(args[2])) < 0)
         return NULL;
-    const fx_wants wants = {.lint = true, .fx_only = fx_only, .operands = true};
-    fe_lint_options options = {.all = all, .fx_only = fx_only};
     t.all = all;
     fe_report_init(&t.faults, &fe_python_allocator);
-    if (fx_view_open(&t.view, state_of(m), args[0], &wants) < 0)
-        goto done;
-    options.targets = t.view.look;
-    if (fe_lint(t.view.core, &options, &t.faults, &t.err) < 0) {
-        raise_core(t.view.s.st, &t.err);
-        goto done;
+    if (!all) {
+        sound = is_sound(&t, state_of(m), args[0], fx_only);
+        t.faults.len = 0;
+        fx_view_clear(&t.view);
     }
-    if (fx_only || enough(&t) || check_uses(&t) == 0)
-        result = fault_list(&t);
-done:
+    if (sound > 0)
+        result = PyList_New(0);
+    else if (sound == 0)
+        result = lint(&t, state_of(m), args[0], fx_only);
     fe_report_clear(&t.faults);
     fx_view_clear(&t.view);
     return result;

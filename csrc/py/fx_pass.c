@@ -114,7 +114,7 @@ static PyObject *outcome(fx_view *v, const fe_dce_options *o, const fe_report *r
 
 static PyObject *first_fault(fx_view *v, const fe_report *faults)
 {
-    PyObject *fault = fx_view_fault(v, &faults->items[0]), *none = fault ? PyList_New(0) : NULL, *result = NULL;
+    PyObject *fault = fx_fault(v, &faults->items[0]), *none = fault ? PyList_New(0) : NULL, *result = NULL;
 
     if (none)
         result = PyTuple_Pack(3, none, Py_None, fault);
@@ -172,7 +172,8 @@ PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t 
         (hooks = fx_has_hooks(args[0], "_erase_node_hooks")) < 0)
         return NULL;
     fe_dce_options options = {.fx_policy = flag[0], .keep_random = flag[1]};
-    const fx_wants wants = {.lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true};
+    const fx_wants wants = {
+        .lint = true, .fx_only = true, .facts = true, .fx_policy = flag[0], .operands = true, .bare = true};
     fe_report_init(&report, &fe_python_allocator);
     if (fx_view_open(&v, state_of(m), args[0], &wants) == 0)
         result = eliminate(&v, &options, flag[2], hooks, &report);
@@ -210,8 +211,9 @@ static int read_index(fx_view *v, PyObject *o, bool fx_policy, fe_value *out)
 {
     if (!fx_policy || PyLong_CheckExact(o))
         return value_from_python_with(v->g, o, resolve, v, true, out) < 0 ? -1 : 1;
-    if (fx_names_node(&v->s.st->fx, o))
-        return 0;
+    int named = fx_names_node(&v->s.st->fx, o);
+    if (named)
+        return named < 0 ? -1 : 0;
     fx_snapshot_hold(&v->s); /* for the text is made by Python code */
     PyObject *text = PyObject_Format(o, NULL);
     int result = text ? value_from_python_with(v->g, text, resolve, v, true, out) : -1;

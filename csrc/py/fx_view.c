@@ -15,33 +15,18 @@
     (FE_TARGET_MUTATES | FE_TARGET_RANDOM | FE_TARGET_EFFECT | FE_TARGET_NO_RESULT | FE_TARGET_UNKNOWN | \
      FE_TARGET_FX_IMPURE | FE_TARGET_FX_RANDOM | FE_TARGET_PER_NODE)
 
-/* A dict of nodes in find_nodes' table, read along with the list. */
-typedef struct {
-    PyObject *dict; /* strong */
-    Py_ssize_t at;
-    PyObject *next; /* borrowed: the first node not met yet */
-} listing;
-
 typedef struct {
     fx_view *v;
     const fx_wants *wants;
     const fx_layout *l;
-    listing *listings; /* by call when that is a function, else by opcode, behind those */
-    uint32_t listing_count;
-    PyObject *op_listed[FE_OP_COUNT];       /* strong */
-    owning_walk look;                       /* in the owning module */
-    bool operands;                          /* are read */
-    bool out;                               /* some node writes to its keyword "out" */
-    bool odd_names;                         /* some are no exact strings */
-    uint32_t *hashes, hash_capacity;        /* of names, by node */
-    uint32_t *names, name_mask, name_count; /* hash table of the names' nodes */
+    fx_listings listings;
+    fx_names names;   /* for lint */
+    owning_walk look; /* in the owning module */
+    bool full;        /* the core can't be bare after all */
+    bool operands;    /* are read */
+    bool out;         /* some node writes to its keyword "out" */
+    fx_uses uses;
 } reader;
-
-static int core_error(const fx_view *v, const fe_error *err)
-{
-    raise_core(v->s.st, err);
-    return -1;
-}
 
 static int no_memory(void)
 {
@@ -165,185 +150,6 @@ static int ask_calls(reader *r, PyObject *table)
     return asked;
 }
 
-/* ---- torch's find_nodes table ----------------------------------------------------------------------------------------- */
-
-/* The calls of the nodes in a dict of the table. */
-static int list_calls(reader *r, PyObject *listed)
-{
-    PyObject *node, *value;
-    Py_ssize_t at = 0;
-    uint32_t call;
-
-    while (PyDict_Next(listed, &at, &node, &value)) {
-        if (fx_is_node(r->l, node) &&
-            fx_calls_get(r->v->s.st, &r->v->s.calls, fx_get(node, r->l->op), fx_get(node, r->l->target), &call) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Enter what the table lists, so that it can be asked about before the walk. */
-static int read_table(reader *r, PyObject *table)
-{
-    PyObject *key, *listed;
-    Py_ssize_t at = 0;
-    uint32_t index;
-
-    while (PyDict_Next(table, &at, &key, &listed)) {
-        if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 2 || !PyDict_Check(listed) || !PyDict_GET_SIZE(listed))
-            continue;
-        PyObject *op = PyTuple_GET_ITEM(key, 0), *target = PyTuple_GET_ITEM(key, 1);
-        fe_op code = fx_op(r->v->s.st, op);
-        if (code == FE_OP_CALL_FUNCTION) {
-            if (fx_calls_get(r->v->s.st, &r->v->s.calls, op, target, &index) < 0)
-                return -1;
-            r->v->s.calls.items[index].listed = Py_NewRef(listed);
-            r->v->s.calls.items[index].known = true;
-            continue;
-        }
-        Py_XSETREF(r->op_listed[code], Py_NewRef(listed));
-        bool counts = code == FE_OP_CALL_MODULE || code == FE_OP_CALL_METHOD || (code == FE_OP_GET_ATTR && r->v->look);
-        if (counts && list_calls(r, listed) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static void next_listed(listing *t)
-{
-    PyObject *value;
-
-    if (!PyDict_Next(t->dict, &t->at, &t->next, &value))
-        t->next = NULL;
-}
-
-static int open_listings(reader *r)
-{
-    r->listing_count = r->v->s.calls.count;
-    r->listings = PyMem_RawCalloc((size_t)r->listing_count + FE_OP_COUNT, sizeof *r->listings);
-    if (!r->listings)
-        return no_memory();
-    for (uint32_t i = 0; i < r->listing_count + FE_OP_COUNT; i++) {
-        PyObject *dict = i < r->listing_count ? r->v->s.calls.items[i].listed : r->op_listed[i - r->listing_count];
-        r->listings[i].dict = Py_XNewRef(dict);
-        if (dict)
-            next_listed(&r->listings[i]);
-    }
-    return 0;
-}
-
-static void close_listings(reader *r)
-{
-    for (uint32_t i = 0; r->listings && i < r->listing_count + FE_OP_COUNT; i++)
-        Py_XDECREF(r->listings[i].dict);
-    PyMem_RawFree(r->listings);
-    r->listings = NULL;
-}
-
-/* Whether the table lists a node; it is mostly the next one. */
-static int is_listed(reader *r, PyObject *node, uint32_t call)
-{
-    uint32_t code = r->v->s.calls.items[call].code;
-    listing *t = &r->listings[code == FE_OP_CALL_FUNCTION ? call : r->listing_count + (code < FE_OP_COUNT ? code : 0)];
-
-    if (code >= FE_OP_COUNT || (code == FE_OP_CALL_FUNCTION && call >= r->listing_count) || !t->dict)
-        return 0;
-    if (t->next == node) {
-        next_listed(t);
-        return 1;
-    }
-    return PyDict_Contains(t->dict, node);
-}
-
-/* ---- names ---------------------------------------------------------------------------------------------------------------- */
-
-static int note_twins(fx_view *v, uint32_t index, uint32_t first)
-{
-    fe_error err;
-
-    if (fe_grow(v->s.memory, &v->twins, &v->twin_capacity, (size_t)v->twin_count + 2, sizeof *v->twins, &err) < 0)
-        return core_error(v, &err);
-    v->twins[v->twin_count++] = index;
-    v->twins[v->twin_count++] = first;
-    return 0;
-}
-
-/* A hash table with room for some names; those there are entered. */
-static int index_names(reader *r, size_t room)
-{
-    uint32_t *names = fx_new_slots(r->v->s.memory, room, &r->name_mask);
-
-    if (!names)
-        return -1;
-    fe_resize(r->v->s.memory, r->names, 0);
-    r->names = names;
-    for (uint32_t index = 0; index < r->name_count; index++) {
-        uint32_t i = r->hashes[index] & r->name_mask;
-        while (names[i] != EMPTY_SLOT)
-            i = (i + 1) & r->name_mask;
-        names[i] = index;
-    }
-    return 0;
-}
-
-/* Of an exact string, which mostly has it already. */
-static uint32_t name_hash(PyObject *name)
-{
-    Py_hash_t hash = ((PyASCIIObject *)name)->hash;
-
-    return (uint32_t)(hash == -1 ? PyObject_Hash(name) : hash);
-}
-
-/* Enter the name of a node, or note the node that bears it already. Hashing and comparing exact strings runs no code. */
-static int enter_name(reader *r, uint32_t index)
-{
-    PyObject *name = fx_get(r->v->s.nodes[index], r->l->name);
-    fe_error err;
-
-    if (!name || !PyUnicode_CheckExact(name)) {
-        r->odd_names = true;
-        return 0;
-    }
-    if (index >= r->hash_capacity &&
-        fe_grow(r->v->s.memory, &r->hashes, &r->hash_capacity, (size_t)index + 1, sizeof *r->hashes, &err) < 0)
-        return core_error(r->v, &err);
-    if (index > r->name_mask / 2 && index_names(r, 2 * (size_t)index) < 0)
-        return -1;
-    uint32_t hash = r->hashes[index] = name_hash(name), i = hash & r->name_mask;
-    r->name_count = index + 1;
-    for (; r->names[i] != EMPTY_SLOT; i = (i + 1) & r->name_mask) {
-        if (r->hashes[r->names[i]] != hash)
-            continue;
-        PyObject *other = fx_get(r->v->s.nodes[r->names[i]], r->l->name);
-        if (other == name || PyUnicode_Compare(other, name) == 0)
-            return note_twins(r->v, index, r->names[i]);
-    }
-    r->names[i] = index;
-    return 0;
-}
-
-/* The same by Python's own rules, for names that are no plain strings; nodes are held. */
-static int enter_odd_names(fx_view *v)
-{
-    PyObject *known = PyDict_New();
-    int result = known ? 0 : -1;
-
-    v->twin_count = 0;
-    for (uint32_t i = 0; result == 0 && i < v->s.count; i++) {
-        PyObject *name = fx_get(v->s.nodes[i], v->s.st->fx.name), *index = PyLong_FromUnsignedLong(i), *first = NULL;
-        name = Py_NewRef(name ? name : Py_None);
-        if (index)
-            first = PyDict_SetDefault(known, name, index);
-        result = first ? 0 : -1;
-        if (first && first != index)
-            result = note_twins(v, i, (uint32_t)PyLong_AsUnsignedLong(first));
-        Py_XDECREF(index);
-        Py_DECREF(name);
-    }
-    Py_XDECREF(known);
-    return result;
-}
-
 /* ---- reading ------------------------------------------------------------------------------------------------------------------ */
 
 static int read_calls(fx_view *v)
@@ -354,51 +160,27 @@ static int read_calls(fx_view *v)
         bool is_new;
         if (fe_object_new(v->core, &object, &err) < 0 ||
             fe_target_get(v->core, (fe_op)v->s.calls.items[i].code, object, NULL, &target, &is_new, &err) < 0)
-            return core_error(v, &err);
+            return fx_fail(v->s.st, &err);
     }
     return 0;
 }
 
-bool fx_names_node(const fx_layout *l, PyObject *o)
-{
-    const PySliceObject *slice = (PySliceObject *)o;
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-
-    if (!o)
-        return false;
-    if (PyTuple_Check(o) || PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
-            if (fx_names_node(l, PySequence_Fast_GET_ITEM(o, i)))
-                return true;
-        }
-    } else if (PyDict_Check(o)) {
-        while (PyDict_Next(o, &at, &key, &value)) {
-            if (fx_names_node(l, value))
-                return true;
-        }
-    } else if (PySlice_Check(o)) {
-        return fx_names_node(l, slice->start) || fx_names_node(l, slice->stop) || fx_names_node(l, slice->step);
-    }
-    return fx_is_node(l, o);
-}
-
 /* Whether a call writes to a node under its keyword "out". An operator that does is known to write by its schema. */
-static bool writes_out(const fx_view *v, PyObject *node, PyObject *target)
+static int writes_out(const fx_view *v, PyObject *node, PyObject *target)
 {
     PyObject *kwargs, *key, *value;
     Py_ssize_t at = 0;
 
     if (target && ((PyObject *)Py_TYPE(target) == v->s.st->fx.overload_type || target == v->s.st->getitem))
-        return false;
+        return 0;
     kwargs = fx_get(node, v->s.st->fx.kwargs);
     if (!kwargs || !PyDict_Check(kwargs))
-        return false;
+        return 0;
     while (PyDict_Next(kwargs, &at, &key, &value)) {
         if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "out") == 0)
             return fx_names_node(&v->s.st->fx, value);
     }
-    return false;
+    return 0;
 }
 
 /* A node that is used but not in the list: it comes after all others, so that lint sees it undefined. */
@@ -415,7 +197,7 @@ static int add_stranger(fx_view *v, PyObject *node, uint32_t *out)
     if (fx_snapshot_add(&v->s, node, out) < 0)
         return -1;
     if (fe_node_new(v->core, FE_OP_UNKNOWN, 0, NULL, FE_NONE_ID, &id, &err) < 0)
-        return core_error(v, &err);
+        return fx_fail(v->s.st, &err);
     v->core->nodes[id].pos = UINT64_MAX;
     if (fx_get(node, l->graph) != v->s.graph)
         v->core->nodes[id].flags = FE_NODE_FOREIGN;
@@ -450,7 +232,7 @@ static int read_operands(fx_view *v, uint32_t index, bool complete)
         defs[count++] = fx_view_id(def);
     }
     if (result == 0 && (result = fe_node_set_operands(v->core, fx_view_id(index), defs, count, &err)) < 0)
-        core_error(v, &err);
+        fx_fail(v->s.st, &err);
     if (defs != few)
         PyMem_RawFree(defs);
     return result;
@@ -465,27 +247,32 @@ static int read_node(reader *r, uint32_t index)
     fe_error err;
 
     if (r->wants->lint) {
-        int listed = fx_is_plain(r->l, node) ? is_listed(r, node, call) : 1;
-        if (listed < 0 || enter_name(r, index) < 0)
+        int listed = fx_is_plain(r->l, node) ? fx_listings_find(&r->listings, &v->s, index) : 1;
+        if (listed < 0 || fx_names_enter(&r->names, index) < 0)
             return -1;
         flags |= listed ? 0 : FE_NODE_UNLISTED;
         flags |= fx_get(node, r->l->graph) == v->s.graph ? 0 : FE_NODE_FOREIGN;
     }
-    if (r->wants->facts && !r->wants->fx_policy && writes_out(v, node, v->s.calls.items[call].target)) {
+    int out = r->wants->facts && !r->wants->fx_policy ? writes_out(v, node, v->s.calls.items[call].target) : 0;
+    if (out < 0)
+        return -1;
+    if (out) {
         if (!fe_string_get(v->core, "out", 3, &err)) /* by which passes see that there are such nodes */
-            return core_error(v, &err);
+            return fx_fail(v->s.st, &err);
         flags |= FE_NODE_OUT;
         r->out = true;
     }
     if (fe_node_new(v->core, (fe_op)v->s.calls.items[call].code, call, NULL, FE_NONE_ID, &id, &err) < 0)
-        return core_error(v, &err);
+        return fx_fail(v->s.st, &err);
     v->core->nodes[id].flags = flags;
     fe_node_place(v->core, id, (fe_point){FE_ROOT, false});
+    if (r->wants->uses)
+        return fx_uses_read(&r->uses, v, index);
     if (!r->operands)
         return 0;
     if (index >= v->user_capacity &&
         fe_grow(v->s.memory, &v->users, &v->user_capacity, (size_t)index + 1, sizeof *v->users, &err) < 0)
-        return core_error(v, &err);
+        return fx_fail(v->s.st, &err);
     users = fx_get(node, r->l->users);
     v->users[index] = users && PyDict_Check(users) ? (uint32_t)PyDict_GET_SIZE(users) : UINT32_MAX;
     int result = read_operands(v, index, false);
@@ -496,19 +283,22 @@ static int read_node(reader *r, uint32_t index)
 /* A node has been reached: what it points to will be read LAG nodes later, and what that points to in between. */
 static void fetch(const reader *r, uint32_t index)
 {
-    PyObject *node = r->v->s.nodes[index], *inputs;
+    PyObject *node = r->v->s.nodes[index], *other = index < LAG / 2 ? NULL : r->v->s.nodes[index - LAG / 2];
+    Py_ssize_t dicts = r->wants->uses ? r->l->users : r->l->input_nodes;
 
     if (r->wants->lint)
         __builtin_prefetch((char *)fx_get(node, r->l->name) + 24);
-    if (!r->operands)
+    if (!r->operands && !r->wants->uses)
         return;
     __builtin_prefetch((char *)fx_get(node, r->l->input_nodes) + 16);
     __builtin_prefetch((char *)fx_get(node, r->l->users) + 16);
-    if (index < LAG / 2)
-        return;
-    inputs = fx_get(r->v->s.nodes[index - LAG / 2], r->l->input_nodes);
-    if (inputs && PyDict_Check(inputs)) {
-        char *keys = (char *)((PyDictObject *)inputs)->ma_keys;
+    if (r->wants->uses) {
+        __builtin_prefetch((char *)fx_get(node, r->l->args) + 16);
+        __builtin_prefetch((char *)fx_get(node, r->l->kwargs) + 16);
+    }
+    PyObject *dict = other ? fx_get(other, dicts) : NULL;
+    if (dict && PyDict_Check(dict)) {
+        char *keys = (char *)((PyDictObject *)dict)->ma_keys;
         __builtin_prefetch(keys);
         __builtin_prefetch(keys + 64);
     }
@@ -552,14 +342,16 @@ static int read_forward(fx_view *v)
 }
 
 /* Only a node that shares its name gets one: lint finds by it that it does. */
-static int read_twins(fx_view *v)
+static int read_twins(const reader *r)
 {
-    for (uint32_t k = 0; k < v->twin_count; k += 2) {
-        uint32_t id = fx_view_id(v->twins[k]), first = fx_view_id(v->twins[k + 1]);
+    fx_view *v = r->v;
+
+    for (uint32_t k = 0; k < r->names.twin_count; k += 2) {
+        uint32_t id = fx_view_id(r->names.twins[k]), first = fx_view_id(r->names.twins[k + 1]);
         fe_error err;
         fe_string *name = fe_string_get(v->core, (const char *)&first, sizeof first, &err);
         if (!name)
-            return core_error(v, &err);
+            return fx_fail(v->s.st, &err);
         fe_node_set_name(v->core, first, name);
         fe_node_set_name(v->core, id, name);
     }
@@ -587,14 +379,15 @@ static int make_room(reader *r)
     if (fe_graph_reserve(v->core, room, &err) < 0 ||
         fe_grow(v->s.memory, &v->users, &v->user_capacity, room, sizeof *v->users, &err) < 0 ||
         (r->operands &&
-         fe_grow(v->s.memory, &v->core->edges, &v->core->edge_capacity, 2 * room, sizeof(fe_edge), &err) < 0) ||
-        (r->wants->lint && fe_grow(v->s.memory, &r->hashes, &r->hash_capacity, room, sizeof *r->hashes, &err) < 0))
-        return core_error(v, &err);
-    return r->wants->lint ? index_names(r, room + 1) : 0;
+         fe_grow(v->s.memory, &v->core->edges, &v->core->edge_capacity, 2 * room, sizeof(fe_edge), &err) < 0))
+        return fx_fail(v->s.st, &err);
+    if (r->wants->uses && fx_uses_begin(&r->uses, v, room) < 0)
+        return -1;
+    return r->wants->lint ? fx_names_begin(&r->names, &v->s, room) : 0;
 }
 
 /* A graph of ours, whose core takes its memory from the pool. */
-static int new_graph(fx_view *v)
+static int new_graph(fx_view *v, bool bare)
 {
     fe_graph *core = fe_graph_new(v->s.memory, NULL);
 
@@ -605,6 +398,7 @@ static int new_graph(fx_view *v)
     }
     fe_graph_free(v->g->core);
     v->core = v->g->core = core;
+    core->bare = bare;
     return 0;
 }
 
@@ -612,17 +406,13 @@ static int read_graph(reader *r)
 {
     fx_view *v = r->v;
 
-    if (new_graph(v) < 0)
+    if (new_graph(v, r->wants->bare && !r->full) < 0)
         return -1;
-    v->twin_count = 0;
     v->plain = true;
-    v->forward = false;
-    r->odd_names = false;
-    r->name_count = 0;
+    v->forward = v->suspect = false;
     r->operands = wants_operands(r);
-    close_listings(r);
-    return open_listings(r) < 0 || fx_snapshot_restart(&v->s) < 0 || make_room(r) < 0 || read_calls(v) < 0 ||
-                   walk(r) < 0 || read_forward(v) < 0
+    return fx_listings_open(&r->listings, &v->s) < 0 || fx_snapshot_restart(&v->s) < 0 || make_room(r) < 0 ||
+                   read_calls(v) < 0 || walk(r) < 0 || read_forward(v) < 0
                ? -1
                : 0;
 }
@@ -648,7 +438,7 @@ static int ask_listed(reader *r)
     for (uint32_t i = 0; i < r->v->s.count; i++) {
         if (fx_is_plain(r->l, r->v->s.nodes[i]))
             continue;
-        int listed = is_listed(r, r->v->s.nodes[i], r->v->s.call[i]);
+        int listed = fx_listings_find(&r->listings, &r->v->s, i);
         if (listed < 0)
             return -1;
         if (!listed)
@@ -666,15 +456,15 @@ static int finish(reader *r)
         v->core->targets[i].flags = v->s.calls.items[i].flags;
         per_node |= v->s.calls.items[i].flags & FE_TARGET_PER_NODE;
     }
-    if (r->odd_names || !v->plain || per_node)
+    if (r->names.odd || !v->plain || per_node)
         fx_snapshot_hold(&v->s);
     if (!v->plain && r->wants->lint && ask_listed(r) < 0)
         return -1;
-    if (r->odd_names && enter_odd_names(v) < 0)
+    if (r->names.odd && fx_names_enter_odd(&r->names) < 0)
         return -1;
     if (per_node && r->wants->facts && ask_call_facts(v) < 0)
         return -1;
-    return read_twins(v);
+    return read_twins(r);
 }
 
 static int open_view(reader *r)
@@ -691,13 +481,16 @@ static int open_view(reader *r)
     if (fx_tables_get(v->s.graph, &tables) < 0)
         return -1;
     owning_walk_init(&r->look, v->s.st, v->owner);
-    if (read_table(r, tables.table) < 0 || ask_calls(r, tables.table) < 0)
+    if (fx_listings_read(&r->listings, &v->s, tables.table, v->look > 0) < 0 || ask_calls(r, tables.table) < 0)
         result = -1;
     for (int i = 0; result == 1 && i < TRIES; i++) {
-        if (read_graph(r) < 0 || (asked = ask_calls(r, tables.table)) < 0)
+        if (read_graph(r) < 0 || (asked = ask_calls(r, tables.table)) < 0) {
             result = -1;
-        else
-            result = asked || wants_operands(r) != r->operands;
+            break;
+        }
+        bool lacks_names = v->core->bare && (r->names.twin_count || r->names.odd);
+        r->full |= lacks_names;
+        result = asked || lacks_names || wants_operands(r) != r->operands;
     }
     if (result == 1)
         PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph is changed by code that runs while it is read");
@@ -705,7 +498,6 @@ static int open_view(reader *r)
     owning_walk_clear(&r->look);
     if (result == 0)
         result = finish(r);
-    close_listings(r);
     return result == 0 ? 0 : -1;
 }
 
@@ -717,10 +509,9 @@ int fx_view_open(fx_view *v, module_state *st, PyObject *graph, const fx_wants *
     int result = fx_snapshot_begin(&v->s, st, graph);
     if (result == 0)
         result = open_view(&r);
-    fe_resize(&st->pool.allocator, r.hashes, 0);
-    fe_resize(&st->pool.allocator, r.names, 0);
-    for (int i = 0; i < FE_OP_COUNT; i++)
-        Py_XDECREF(r.op_listed[i]);
+    fx_uses_clear(&r.uses, &st->pool.allocator);
+    fx_names_clear(&r.names, &st->pool.allocator);
+    fx_listings_clear(&r.listings);
     return result;
 }
 
@@ -732,7 +523,7 @@ void fx_view_clear(fx_view *v)
     if (!old.s.memory)
         return;
     fe_resize(old.s.memory, old.users, 0);
-    fe_resize(old.s.memory, old.twins, 0);
+    fe_resize(old.s.memory, old.sums, 0);
     fx_snapshot_clear(&old.s);
     Py_XDECREF(old.owner);
     Py_XDECREF(old.g);
@@ -745,64 +536,4 @@ bool fx_view_is_settled(const fx_view *v)
             return false;
     }
     return true;
-}
-
-/* ---- faults ---------------------------------------------------------------------------------------------------------------- */
-
-/* The name of a node as text, in whatever state it is. */
-static PyObject *name_text(const fx_view *v, uint32_t id)
-{
-    PyObject *name = fx_get(v->s.nodes[id - 1], v->s.st->fx.name);
-
-    return PyObject_Str(name ? name : Py_None);
-}
-
-static void add_text(fe_buffer *out, PyObject *o)
-{
-    PyObject *text = PyObject_Str(o),
-             *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
-
-    if (bytes)
-        fe_buffer_add(out, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
-    else
-        fe_buffer_char(out, '?');
-    PyErr_Clear(); /* something that has no text must not hide the fault */
-    Py_XDECREF(bytes);
-    Py_XDECREF(text);
-}
-
-static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *name, PyObject *operand)
-{
-    bool listed = fault->node <= v->s.count;
-    const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
-    PyObject *result, *target = call && call->target ? call->target : Py_None,
-                      *op = call && call->op ? call->op : Py_None;
-    fe_buffer text;
-
-    fe_buffer_init(&text, &fe_python_allocator);
-    for (const char *at = fe_fault_text((fe_fault)fault->code); *at; at++) {
-        if (*at != '%') {
-            fe_buffer_char(&text, *at);
-            continue;
-        }
-        at++;
-        add_text(&text, *at == 'N' ? name : *at == 'O' ? operand : *at == 'P' ? op : target);
-    }
-    result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
-    fe_buffer_clear(&text);
-    return result;
-}
-
-PyObject *fx_view_fault(fx_view *v, const fe_record *fault)
-{
-    fx_snapshot_hold(&v->s);
-    PyObject *name = name_text(v, fault->node), *message = NULL, *result = NULL;
-    PyObject *operand = fault->other == FE_NONE_ID ? Py_NewRef(Py_None) : name_text(v, fault->other);
-
-    if (name && operand && (message = fault_text(v, fault, name, operand)))
-        result = Py_BuildValue("sOOO", fe_fault_name((fe_fault)fault->code), name, operand, message);
-    Py_XDECREF(name);
-    Py_XDECREF(operand);
-    Py_XDECREF(message);
-    return result;
 }
