@@ -31,7 +31,7 @@ int fx_listings_read(fx_listings *t, fx_snapshot *s, PyObject *table, bool attri
         if (code == FE_OP_CALL_FUNCTION) {
             if (fx_calls_get(s->st, &s->calls, op, target, &index) < 0)
                 return -1;
-            s->calls.items[index].listed = Py_NewRef(listed);
+            Py_XSETREF(s->calls.items[index].listed, Py_NewRef(listed)); /* two keys may be the same call */
             s->calls.items[index].known = true;
             continue;
         }

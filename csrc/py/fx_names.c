@@ -63,10 +63,10 @@ int fx_names_enter(fx_names *t, uint32_t index)
     PyObject *name = fx_get(t->s->nodes[index], t->s->st->fx.name);
     fe_error err;
 
-    if (!name || !PyUnicode_CheckExact(name)) {
-        t->odd = true;
+    /* Once a name is odd all are entered again by fx_names_enter_odd; a node passed over here has no hash. */
+    t->odd = t->odd || !name || !PyUnicode_CheckExact(name);
+    if (t->odd)
         return 0;
-    }
     if (index >= t->hash_capacity &&
         fe_grow(t->s->memory, &t->hashes, &t->hash_capacity, (size_t)index + 1, sizeof *t->hashes, &err) < 0)
         return fx_fail(t->s->st, &err);
