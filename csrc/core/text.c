@@ -303,7 +303,7 @@ void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_
         fe_buffer_int(out, v.as.integer);
         break;
     case FE_FLOAT:
-        add_double(v.as.real, true, out);
+        fe_text_double(v.as.real, out);
         break;
     case FE_COMPLEX:
         add_complex(v.as.complex, out);

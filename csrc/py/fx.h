@@ -13,13 +13,6 @@
 #include "module.h"
 #include "pass.h"
 
-/* For returning -1 on errors of the core. */
-static inline int fx_fail(const module_state *st, const fe_error *err)
-{
-    raise_core(st, err);
-    return -1;
-}
-
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
 static inline PyObject **fx_slot(PyObject *node, Py_ssize_t offset)

@@ -6,7 +6,7 @@ static int note_twins(fx_names *t, uint32_t index, uint32_t first)
     fe_error err;
 
     if (fe_grow(t->s->memory, &t->twins, &t->twin_capacity, (size_t)t->twin_count + 2, sizeof *t->twins, &err) < 0)
-        return fx_fail(t->s->st, &err);
+        return fail_core(t->s->st, &err);
     t->twins[t->twin_count++] = index;
     t->twins[t->twin_count++] = first;
     return 0;
@@ -38,7 +38,7 @@ int fx_names_begin(fx_names *t, const fx_snapshot *s, size_t room)
     t->count = t->twin_count = 0;
     t->odd = false;
     if (fe_grow(s->memory, &t->hashes, &t->hash_capacity, room, sizeof *t->hashes, &err) < 0)
-        return fx_fail(s->st, &err);
+        return fail_core(s->st, &err);
     return index_names(t, room + 1);
 }
 
@@ -69,7 +69,7 @@ int fx_names_enter(fx_names *t, uint32_t index)
         return 0;
     if (index >= t->hash_capacity &&
         fe_grow(t->s->memory, &t->hashes, &t->hash_capacity, (size_t)index + 1, sizeof *t->hashes, &err) < 0)
-        return fx_fail(t->s->st, &err);
+        return fail_core(t->s->st, &err);
     if (index > t->mask / 2 && index_names(t, 2 * (size_t)index) < 0)
         return -1;
     uint32_t hash = t->hashes[index] = name_hash(name), i = hash & t->mask;

@@ -128,7 +128,7 @@ static int read_node(reader *r, uint32_t index)
     if (!text)
         return -1;
     if (fe_node_new(r->g->core, (fe_op)call->code, r->targets[r->s.call[index]], text, FE_NONE_ID, &id, &err) < 0)
-        return fx_fail(r->g->state, &err);
+        return fail_core(r->g->state, &err);
     fe_node_place(r->g->core, id, (fe_point){FE_ROOT, false});
     return 0;
 }
@@ -138,7 +138,7 @@ static int read_nodes(reader *r)
     fe_error err;
 
     if (fe_graph_reserve(r->g->core, r->s.count, &err) < 0)
-        return fx_fail(r->g->state, &err);
+        return fail_core(r->g->state, &err);
     for (uint32_t i = 0; i < r->s.count; i++) {
         r->node = r->s.nodes[i];
         if (read_node(r, i) < 0)
@@ -200,7 +200,7 @@ static int reorder_operands(reader *r, uint32_t id, const uint32_t *wanted)
     }
     int result = fe_node_set_operands(c, id, wanted, count, &err);
     if (result < 0)
-        fx_fail(r->g->state, &err);
+        fail_core(r->g->state, &err);
     for (uint32_t i = 0; result == 0 && i < count; i++)
         c->edges[c->nodes[id].edge + i].count = counts[i];
     PyMem_RawFree(counts);
@@ -264,7 +264,7 @@ static int read_arguments(reader *r, uint32_t id)
     if (fe_node_set_arguments(r->g->core, id, positional, named, &err) < 0) {
         fe_seq_free(r->g->core, positional);
         fe_seq_free(r->g->core, named);
-        return fx_fail(r->g->state, &err);
+        return fail_core(r->g->state, &err);
     }
     return check_operands(r, id);
 }
@@ -313,7 +313,7 @@ static int read_entry(reader *r, uint32_t id, PyObject *key, PyObject *value)
 
     if (key_number(r, key, &number) < 0 || graph_object(r->g, value, &object) < 0)
         return -1;
-    return fe_meta_set(r->g->core, id, number, object, &err) < 0 ? fx_fail(r->g->state, &err) : 0;
+    return fe_meta_set(r->g->core, id, number, object, &err) < 0 ? fail_core(r->g->state, &err) : 0;
 }
 
 static int read_meta(reader *r, uint32_t id)
@@ -330,7 +330,7 @@ static int read_meta(reader *r, uint32_t id)
     if (!(size = PyDict_GET_SIZE(meta)))
         return 0;
     if (fe_meta_reserve(r->g->core, id, (uint32_t)size, &err) < 0)
-        return fx_fail(r->g->state, &err);
+        return fail_core(r->g->state, &err);
     Py_INCREF(meta);
     while (result == 0 && PyDict_Next(meta, &at, &key, &value)) {
         Py_INCREF(key);
@@ -447,7 +447,7 @@ static int read_counters(reader *r, PyObject *counts)
         if (!text)
             return -1;
         if (fe_name_set_counter(r->g->core, text, overflow ? INT64_MAX : number, &err) < 0)
-            return fx_fail(r->g->state, &err);
+            return fail_core(r->g->state, &err);
     }
     return 0;
 }

@@ -19,7 +19,7 @@ static int grow(fx_uses *u, fx_view *v, size_t room)
 
     if (fe_grow(v->s.memory, &v->sums, &v->sum_capacity, room, sizeof *v->sums, &err) < 0 ||
         fe_grow(v->s.memory, &u->seen, &u->seen_capacity, room, sizeof *u->seen, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     memset(v->sums + sums, 0, (v->sum_capacity - sums) * sizeof *v->sums);
     memset(u->seen + seen, 0, (u->seen_capacity - seen) * sizeof *u->seen);
     return 0;
@@ -82,7 +82,7 @@ static int add_operand(fx_uses *u, fx_view *v, uint32_t index, PyObject *node)
     u->seen[def] = index + 1;
     if (u->count == u->capacity &&
         fe_grow(v->s.memory, &u->defs, &u->capacity, (size_t)u->count + 1, sizeof *u->defs, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     u->defs[u->count++] = fx_view_id(def);
     return 0;
 }
@@ -131,7 +131,7 @@ int fx_uses_read(fx_uses *u, fx_view *v, uint32_t index)
     for (uint32_t i = 0; i < u->count; i++)
         v->sums[u->defs[i] - 1] -= weight(node);
     if (fe_node_set_operands(v->core, fx_view_id(index), u->defs, u->count, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     return 0;
 }
 

@@ -36,32 +36,6 @@ static int no_memory(void)
 
 /* ---- asking ---------------------------------------------------------------------------------------------------------- */
 
-static int ask(PyObject *function, PyObject *const *args, size_t count, uint32_t *out)
-{
-    PyObject *answer = PyObject_Vectorcall(function, args, count, NULL);
-
-    if (!answer)
-        return -1;
-    *out |= (uint32_t)PyLong_AsUnsignedLongMask(answer);
-    Py_DECREF(answer);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* A function that torch.fx was told to keep. */
-static int ask_registered(const fx_view *v, fx_call *call)
-{
-    if (!v->s.st->effects)
-        return 0;
-    int found = PySet_Contains(v->s.st->effects, call->target);
-    if (found < 0 && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear(); /* unhashable, so not in a set */
-        found = 0;
-    }
-    if (found > 0)
-        call->flags |= FE_TARGET_FX_IMPURE | FE_TARGET_EFFECT;
-    return found < 0 ? -1 : 0;
-}
-
 static bool needs_facts(const fx_wants *wants, const fx_call *call)
 {
     return wants->facts && call->target &&
@@ -98,13 +72,14 @@ static int look_up(owning_walk *look, fx_call *call)
 static int ask_call(reader *r, PyObject *table, fx_call *call)
 {
     const module_state *st = r->v->s.st;
+    uint32_t flags;
     PyObject *const fact_args[] = {call->op, call->target, r->v->owner};
 
     if (needs_facts(r->wants, call)) {
-        if (ask(st->facts, fact_args, 3, &call->flags) < 0)
+        if (facts_ask(st->facts, fact_args, 3, &flags) < 0)
             return -1;
-        call->flags &= EFFECTS;
-        if (call->code == FE_OP_CALL_FUNCTION && ask_registered(r->v, call) < 0)
+        call->flags = (call->flags | flags) & EFFECTS;
+        if (call->code == FE_OP_CALL_FUNCTION && facts_add_registered(st, call->target, &call->flags) < 0)
             return -1;
     }
     if (needs_look(r, call) && look_up(&r->look, call) < 0)
@@ -160,7 +135,7 @@ static int read_calls(fx_view *v)
         bool is_new;
         if (fe_object_new(v->core, &object, &err) < 0 ||
             fe_target_get(v->core, (fe_op)v->s.calls.items[i].code, object, NULL, &target, &is_new, &err) < 0)
-            return fx_fail(v->s.st, &err);
+            return fail_core(v->s.st, &err);
     }
     return 0;
 }
@@ -197,7 +172,7 @@ static int add_stranger(fx_view *v, PyObject *node, uint32_t *out)
     if (fx_snapshot_add(&v->s, node, out) < 0)
         return -1;
     if (fe_node_new(v->core, FE_OP_UNKNOWN, 0, NULL, FE_NONE_ID, &id, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     v->core->nodes[id].pos = UINT64_MAX;
     if (fx_get(node, l->graph) != v->s.graph)
         v->core->nodes[id].flags = FE_NODE_FOREIGN;
@@ -232,7 +207,7 @@ static int read_operands(fx_view *v, uint32_t index, bool complete)
         defs[count++] = fx_view_id(def);
     }
     if (result == 0 && (result = fe_node_set_operands(v->core, fx_view_id(index), defs, count, &err)) < 0)
-        fx_fail(v->s.st, &err);
+        fail_core(v->s.st, &err);
     if (defs != few)
         PyMem_RawFree(defs);
     return result;
@@ -258,12 +233,12 @@ static int read_node(reader *r, uint32_t index)
         return -1;
     if (out) {
         if (!fe_string_get(v->core, "out", 3, &err)) /* by which passes see that there are such nodes */
-            return fx_fail(v->s.st, &err);
+            return fail_core(v->s.st, &err);
         flags |= FE_NODE_OUT;
         r->out = true;
     }
     if (fe_node_new(v->core, (fe_op)v->s.calls.items[call].code, call, NULL, FE_NONE_ID, &id, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     v->core->nodes[id].flags = flags;
     fe_node_place(v->core, id, (fe_point){FE_ROOT, false});
     if (r->wants->uses)
@@ -272,7 +247,7 @@ static int read_node(reader *r, uint32_t index)
         return 0;
     if (index >= v->user_capacity &&
         fe_grow(v->s.memory, &v->users, &v->user_capacity, (size_t)index + 1, sizeof *v->users, &err) < 0)
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     users = fx_get(node, r->l->users);
     v->users[index] = users && PyDict_Check(users) ? (uint32_t)PyDict_GET_SIZE(users) : UINT32_MAX;
     int result = read_operands(v, index, false);
@@ -351,7 +326,7 @@ static int read_twins(const reader *r)
         fe_error err;
         fe_string *name = fe_string_get(v->core, (const char *)&first, sizeof first, &err);
         if (!name)
-            return fx_fail(v->s.st, &err);
+            return fail_core(v->s.st, &err);
         fe_node_set_name(v->core, first, name);
         fe_node_set_name(v->core, id, name);
     }
@@ -380,7 +355,7 @@ static int make_room(reader *r)
         fe_grow(v->s.memory, &v->users, &v->user_capacity, room, sizeof *v->users, &err) < 0 ||
         (r->operands &&
          fe_grow(v->s.memory, &v->core->edges, &v->core->edge_capacity, 2 * room, sizeof(fe_edge), &err) < 0))
-        return fx_fail(v->s.st, &err);
+        return fail_core(v->s.st, &err);
     if (r->wants->uses && fx_uses_begin(&r->uses, v, room) < 0)
         return -1;
     return r->wants->lint ? fx_names_begin(&r->names, &v->s, room) : 0;
@@ -422,12 +397,12 @@ static int read_graph(reader *r)
 static int ask_call_facts(fx_view *v)
 {
     for (uint32_t i = 0; i < v->s.count; i++) {
-        uint32_t flags = 0;
+        uint8_t flags;
         if (!(v->s.calls.items[v->s.call[i]].flags & FE_TARGET_PER_NODE))
             continue;
-        if (ask(v->s.st->call_facts, &v->s.nodes[i], 1, &flags) < 0)
+        if (facts_of_call(v->s.st, v->s.nodes[i], &flags) < 0)
             return -1;
-        v->core->nodes[fx_view_id(i)].flags |= (uint8_t)(flags & (FE_NODE_IMPURE | FE_NODE_FX_IMPURE | FE_NODE_RANDOM));
+        v->core->nodes[fx_view_id(i)].flags |= flags;
     }
     return 0;
 }

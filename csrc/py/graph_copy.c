@@ -5,11 +5,6 @@
  */
 #include "graph.h"
 
-static PyObject *raise(GraphObject *g, const fe_error *err)
-{
-    return raise_core(g->state, err);
-}
-
 /* ---- copying nodes ---- */
 
 /* What stands for a node of the source in the copy: told by a Python callable or a mapping. */
@@ -327,7 +322,7 @@ static int graphs_equal(GraphObject *a, GraphObject *b)
         PyErr_NoMemory();
     else if (classes && number_classes(a, classes, class_a) == 0 && number_classes(b, classes, class_b) == 0 &&
              (equal = fe_graph_equal(a->core, b->core, class_a, class_b, &err)) < 0)
-        raise(a, &err);
+        raise_core(a->state, &err);
     graph_unpin(b);
     graph_unpin(a);
     PyMem_RawFree(class_a);
@@ -386,7 +381,7 @@ static int copy_core(GraphObject *g, GraphObject *copy)
     if (objects && !nodes)
         PyErr_NoMemory();
     else if (objects && (result = fe_graph_copy(copy->core, g->core, objects, nodes, &err)) < 0)
-        raise(g, &err);
+        raise_core(g->state, &err);
     PyMem_RawFree(nodes);
     PyMem_RawFree(objects);
     return result;
@@ -408,7 +403,7 @@ static int separate_meta(GraphObject *copy)
             result = new ? 0 : -1;
             if (new &&new != old && (result = graph_object(copy, new, &object)) == 0 &&
                 (result = fe_meta_set(copy->core, id, entry.key, object, &err)) < 0)
-                raise(copy, &err);
+                raise_core(copy->state, &err);
             Py_XDECREF(new);
         }
     }

@@ -5,11 +5,6 @@
  */
 #include "graph.h"
 
-static PyObject *raise(GraphObject *g, const fe_error *err)
-{
-    return raise_core(g->state, err);
-}
-
 /* ---- arguments of methods ---- */
 
 /* A Node that is this graph's and not erased; -1 with an exception otherwise. */
@@ -132,7 +127,7 @@ static int add_node(GraphObject *g, fe_node_parts *parts, PyObject *candidate, f
         goto done;
     result = fe_node_create(g->core, parts, out, &err);
     if (result < 0)
-        raise(g, &err);
+        raise_core(g->state, &err);
 done:
     PyMem_RawFree(block);
     Py_XDECREF(holder);

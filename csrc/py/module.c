@@ -41,7 +41,6 @@ static int import_names(module_state *st)
         import_name("fastexport._naming", "split_name", &st->split_name) < 0 ||
         import_name("fastexport._naming", "pretty", &st->pretty) < 0 ||
         import_name("fastexport._naming", "type_repr", &st->type_repr) < 0 ||
-        import_name("fastexport._node", "resolve", &st->resolve) < 0 ||
         import_name("fastexport._node", "identity", &st->identity) < 0 ||
         import_name("fastexport._containers", "immutable_list", &st->list_type) < 0 ||
         import_name("fastexport._containers", "immutable_dict", &st->dict_type) < 0 ||
@@ -144,6 +143,7 @@ static PyObject *use_containers(PyObject *m, PyObject *args)
 static PyMethodDef module_methods[] = {
     {"use_containers", use_containers, METH_VARARGS, use_containers_doc},
     {"find_modules", find_modules, METH_VARARGS, find_modules_doc},
+    {"resolves", resolves, METH_VARARGS, resolves_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -157,7 +157,7 @@ static int add_functions(PyObject *m)
 #define STATE_OBJECTS(X) \
     X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) \
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
-    X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(resolve) X(identity) X(registered_effects) \
+    X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
     X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
     X(str_buffers) X(str_modules) X(str_fields) X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
 /* clang-format on */

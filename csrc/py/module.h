@@ -52,7 +52,6 @@ typedef struct {
     PyObject *stem;               /* Python: callable or string -> candidate name, as torch.fx's Graph._target_to_str */
     PyObject *registered_effects; /* Python: () -> that set, or None */
     PyObject *effects;   /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
-    PyObject *resolve;   /* Python: (module, path, is call_module) -> FE_TARGET_MISSING, FE_TARGET_NOT_MODULE or 0 */
     PyObject *nn_module; /* torch.nn.Module, once it is loaded */
     PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules;
     PyObject *no_default;                                     /* inspect.Signature.empty */
@@ -132,6 +131,13 @@ int parse_call(const parameters *p, PyObject *const *args, Py_ssize_t nargs, PyO
 /* Raise what a core error stands for; returns NULL, so that a caller can return it. */
 PyObject *raise_core(const module_state *st, const fe_error *err);
 
+/* The same for functions that return -1. */
+static inline int fail_core(const module_state *st, const fe_error *err)
+{
+    raise_core(st, err);
+    return -1;
+}
+
 /* ---- graph_object.c: life, objects and handles of a graph ---- */
 
 /* 0 when the graph may be read (no pass runs on it in another thread), else -1 with an exception. */
@@ -162,10 +168,6 @@ int graph_target(GraphObject *g, fe_op op, PyObject *target, uint32_t *out);
 PyObject *graph_target_object(GraphObject *g, uint32_t target); /* new reference */
 /* The stem that names of a target's nodes are made from. */
 int graph_target_stem(GraphObject *g, uint32_t target, PyObject *object, fe_string **out);
-/* Bring the facts of all targets, and of the calls that need it, up to date; runs Python code. */
-int graph_refresh_facts(GraphObject *g);
-int graph_refresh_node(GraphObject *g, uint32_t id); /* the same for what one node's effect depends on */
-int refresh_effects(module_state *st);               /* st->effects, once torch is loaded */
 
 /* ---- value.c ---- */
 
@@ -184,6 +186,19 @@ int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, voi
                            fe_value *out);
 fe_string *string_from_python(GraphObject *g, PyObject *str); /* NULL with an exception */
 PyObject *string_to_python(const fe_string *s);
+
+/* ---- facts.c ---- */
+
+/* Bring the facts of all targets, and of the calls that need it, up to date; runs Python code. */
+int graph_refresh_facts(GraphObject *g);
+int graph_refresh_node(GraphObject *g, uint32_t id); /* the same for what one node's effect depends on */
+int refresh_effects(module_state *st);               /* st->effects, once torch is loaded */
+/* Call a function of fastexport._facts, which answers with flags. */
+int facts_ask(PyObject *function, PyObject *const *args, size_t count, uint32_t *out);
+/* Add what holds of a function that torch.fx was told to keep. */
+int facts_add_registered(const module_state *st, PyObject *target, uint32_t *flags);
+/* The fe_node_flag bits of one call of an FE_TARGET_PER_NODE target. */
+int facts_of_call(const module_state *st, PyObject *node, uint8_t *node_flags);
 
 /* ---- owning.c ---- */
 
@@ -209,7 +224,8 @@ void owning_walk_clear(owning_walk *w);
  * -1 with an exception. Runs Python code. */
 int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only);
 PyObject *find_modules(PyObject *m, PyObject *args);
-extern const char find_modules_doc[];
+PyObject *resolves(PyObject *m, PyObject *args);
+extern const char find_modules_doc[], resolves_doc[];
 
 /* ---- containers.c ---- */
 
@@ -235,8 +251,6 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
 PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_names(PyObject *self, PyObject *ids);
 extern const char eliminate_dead_code_doc[], eliminate_getitems_doc[], lint_doc[], names_doc[];
-
-PyObject *fault_message(GraphObject *g, const fe_record *fault);
 
 /* Objects rendered for text.c of the core; NULL with an exception. */
 typedef struct rendering rendering;

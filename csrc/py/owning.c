@@ -199,3 +199,23 @@ PyObject *find_modules(PyObject *m, PyObject *args)
         Py_CLEAR(result);
     return result;
 }
+
+const char resolves_doc[] =
+    "resolves(owner, path, modules_only, /)\n--\n\n"
+    "Whether a dotted path leads to something in a module; with modules_only, through modules only.";
+
+PyObject *resolves(PyObject *m, PyObject *args)
+{
+    PyObject *owner;
+    const char *path;
+    Py_ssize_t len;
+    int modules_only, fault;
+    owning_walk w;
+
+    if (!PyArg_ParseTuple(args, "Os#p:resolves", &owner, &path, &len, &modules_only))
+        return NULL;
+    owning_walk_init(&w, state_of(m), owner);
+    fault = owning_resolve(&w, path, (size_t)len, modules_only);
+    owning_walk_clear(&w);
+    return fault < 0 ? NULL : PyBool_FromLong(!fault);
+}

@@ -215,7 +215,7 @@ static void add_target_text(GraphObject *g, uint32_t id, fe_buffer *out)
     Py_XDECREF(target);
 }
 
-PyObject *fault_message(GraphObject *g, const fe_record *fault)
+static PyObject *fault_message(GraphObject *g, const fe_record *fault)
 {
     PyObject *result;
     fe_buffer text;

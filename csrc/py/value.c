@@ -18,12 +18,6 @@ typedef struct {
 static int convert(converter *c, PyObject *o, fe_value *out);
 static int resolve_node(void *ctx, PyObject *o, fe_value *out);
 
-static int raise(GraphObject *g, const fe_error *err)
-{
-    raise_core(g->state, err);
-    return -1;
-}
-
 static fe_seq *new_seq(GraphObject *g, Py_ssize_t len, uint32_t type)
 {
     fe_error err;
@@ -92,7 +86,7 @@ static int convert_complex(converter *c, PyObject *o, fe_value *out)
     fe_error err;
 
     if (fe_value_complex(c->g->core, PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o), out, &err) < 0)
-        return raise(c->g, &err);
+        return fail_core(c->g->state, &err);
     return 0;
 }
 

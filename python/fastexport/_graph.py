@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastexport import _core, _node, _pickle
+from fastexport import _core, _pickle
 from fastexport._errors import LintFault, lint_error
 from fastexport._results import PassResult
 
@@ -215,7 +215,7 @@ class Graph(_core.Graph):
 
     def _warn_missing(self, path: str, *, is_module: bool) -> None:
         if self.owning_module is not None and isinstance(path, str):
-            if _node.resolve(self.owning_module, path, is_module):
+            if not _core.resolves(self.owning_module, path, is_module):
                 warnings.warn(
                     f"the owning module has no {'submodule' if is_module else 'attribute'} {path!r}; add it before the "
                     "graph is run",

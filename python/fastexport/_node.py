@@ -11,25 +11,10 @@ if TYPE_CHECKING:
     from fastexport._core import Node
     from fastexport._graph import Graph
 
-_MISSING = 1 << 9  # FE_TARGET_MISSING
-_NOT_MODULE = 1 << 10  # FE_TARGET_NOT_MODULE
-
 
 def identity(value: Any) -> Any:
     """Give back the value: the transformation of arguments when none is asked for."""
     return value
-
-
-def resolve(module: Any, path: str, is_call_module: bool) -> int:
-    """Tell what is wrong with a dotted path into a module: nothing (0), a missing part, or a part that is no module."""
-    torch = sys.modules.get("torch")
-    for part in path.split("."):
-        module = getattr(module, part, None)
-        if module is None:
-            return _MISSING
-        if is_call_module and torch is not None and not isinstance(module, torch.nn.Module):
-            return _NOT_MODULE
-    return 0
 
 
 def node_of_graph(graph: Graph, name: str) -> Node:
