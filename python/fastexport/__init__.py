@@ -18,10 +18,12 @@ from fastexport._errors import FastExportError, LintError, LintFault
 from fastexport._graph import Graph
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
 from fastexport._results import PassResult
+from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccelerationError",
     "FastExportError",
     "Graph",
     "Insertion",
@@ -29,14 +31,17 @@ __all__ = [
     "LintFault",
     "Node",
     "PassResult",
+    "accelerate",
     "eliminate_dead_code",
     "eliminate_getitems",
     "erase_nodes",
     "from_fx",
     "insert_nodes",
+    "install",
     "lint",
     "replace_all_uses",
     "run_passes",
+    "uninstall",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
