@@ -292,3 +292,23 @@ def test_errors_can_be_pickled():
 def test_import_alone_brings_no_torch():
     code = "import sys, fastexport; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_fake_tensors_and_symbolic_sizes_survive_a_pickle():
+    class Reshape(torch.nn.Module):
+        def forward(self, x):
+            return x.view(x.shape[0] * 2, -1) + 1
+
+    rows, columns = torch.export.Dim("rows"), torch.export.Dim.AUTO
+    program = torch.export.export(Reshape(), (torch.randn(4, 6),), dynamic_shapes=({0: rows, 1: columns},))
+    g = fastexport.from_fx(program.graph_module)
+    first, last = next(iter(g.nodes)), g.output_node()
+    last.meta["first"] = [first]
+    h = pickle.loads(pickle.dumps(g))
+    assert h == g and str(h) == str(g)
+    values = [node.meta.get("val") for node in h.nodes]
+    assert [str(value) for value in values] == [str(node.meta.get("val")) for node in g.nodes]
+    assert type(values[0]).__name__ == "FakeTensor" and type(values[1]) is torch.SymInt
+    assert len({value.fake_mode for value in values if hasattr(value, "fake_mode")}) == 1
+    assert values[0].shape[0].node.expr == values[1].node.expr  # one symbol, not two of the same name
+    assert h.output_node().meta["first"] == [next(iter(h.nodes))]

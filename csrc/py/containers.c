@@ -5,6 +5,11 @@
  */
 #include "module.h"
 
+static bool is_container(PyObject *o)
+{
+    return PyTuple_CheckExact(o) || PyDict_Check(o) || PyList_CheckExact(o) || PySet_Check(o);
+}
+
 /* An empty container of the same class, which may be a subclass with settings of its own (defaultdict). */
 static PyObject *emptied_copy(PyObject *o)
 {
@@ -20,26 +25,66 @@ static PyObject *emptied_copy(PyObject *o)
     return copy;
 }
 
-static int remember(PyObject *memo, PyObject *o, PyObject *copy)
-{
-    PyObject *key = PyLong_FromVoidPtr(o), *pair = key ? PyTuple_Pack(2, o, copy) : NULL;
-    int result = pair ? PyDict_SetItem(memo, key, pair) : -1;
+/* ---- what was copied before ------------------------------------------------------------------------------------------- */
 
-    Py_XDECREF(pair);
-    Py_XDECREF(key);
-    return result;
+static size_t slot_of(const container_memo *memo, const PyObject *o)
+{
+    size_t mask = memo->capacity - 1, at = (size_t)fe_mix((uint64_t)(uintptr_t)o) & mask;
+
+    while (memo->slots[at].original && memo->slots[at].original != o)
+        at = (at + 1) & mask;
+    return at;
 }
 
-/* The copy made before (new reference), or NULL; an exception tells failure. */
-static PyObject *recall(PyObject *memo, PyObject *o)
+static int memo_grow(container_memo *memo)
 {
-    PyObject *key = PyLong_FromVoidPtr(o), *pair = key ? PyDict_GetItemWithError(memo, key) : NULL;
+    container_memo larger = {.capacity = memo->capacity ? memo->capacity * 2 : 64, .count = memo->count};
 
-    Py_XDECREF(key);
-    return pair ? Py_NewRef(PyTuple_GET_ITEM(pair, 1)) : NULL;
+    if (!(larger.slots = PyMem_RawCalloc(larger.capacity, sizeof *larger.slots))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < memo->capacity; i++) {
+        if (memo->slots[i].original)
+            larger.slots[slot_of(&larger, memo->slots[i].original)] = memo->slots[i];
+    }
+    PyMem_RawFree(memo->slots);
+    *memo = larger;
+    return 0;
 }
 
-static int fill_dict(PyObject *o, PyObject *copy, PyObject *memo)
+/* Originals are held too, or another object could come to stand at the address of one. */
+static int remember(container_memo *memo, PyObject *o, PyObject *copy)
+{
+    if (memo->count * 2 >= memo->capacity && memo_grow(memo) < 0)
+        return -1;
+    container_copy *slot = &memo->slots[slot_of(memo, o)];
+    memo->count += !slot->original;
+    if (!slot->original)
+        slot->original = Py_NewRef(o);
+    Py_XSETREF(slot->copy, Py_NewRef(copy));
+    return 0;
+}
+
+/* The copy made before (new reference), or NULL. */
+static PyObject *recall(const container_memo *memo, PyObject *o)
+{
+    return memo->capacity ? Py_XNewRef(memo->slots[slot_of(memo, o)].copy) : NULL;
+}
+
+void container_memo_clear(container_memo *memo)
+{
+    for (size_t i = 0; i < memo->capacity; i++) {
+        Py_XDECREF(memo->slots[i].original);
+        Py_XDECREF(memo->slots[i].copy);
+    }
+    PyMem_RawFree(memo->slots);
+    *memo = (container_memo){0};
+}
+
+/* ---- the kinds of containers ------------------------------------------------------------------------------------------- */
+
+static int fill_dict(PyObject *o, PyObject *copy, container_memo *memo)
 {
     PyObject *items = PyMapping_Items(o);
     int result = items ? 0 : -1;
@@ -60,10 +105,36 @@ static int fill_dict(PyObject *o, PyObject *copy, PyObject *memo)
     return result;
 }
 
-static PyObject *copy_dict(PyObject *o, PyObject *memo)
+/* A dict's table is copied whole; then the values that need it are replaced. */
+static PyObject *copy_plain_dict(PyObject *o, container_memo *memo)
 {
-    PyObject *copy = PyDict_CheckExact(o) ? PyDict_New() : emptied_copy(o);
+    PyObject *copy = PyDict_Copy(o), *key, *value;
+    Py_ssize_t at = 0;
+    int result = copy ? remember(memo, o, copy) : -1;
 
+    while (result == 0 && PyDict_Next(copy, &at, &key, &value)) {
+        if (!is_container(value))
+            continue;
+        Py_INCREF(key);
+        Py_INCREF(value);
+        PyObject *new = copy_containers(value, memo);
+        result = new ? 0 : -1;
+        if (new &&new != value)
+            result = PyDict_SetItem(copy, key, new);
+        Py_XDECREF(new);
+        Py_DECREF(value);
+        Py_DECREF(key);
+    }
+    if (result < 0)
+        Py_CLEAR(copy);
+    return copy;
+}
+
+static PyObject *copy_dict(PyObject *o, container_memo *memo)
+{
+    if (PyDict_CheckExact(o))
+        return copy_plain_dict(o, memo);
+    PyObject *copy = emptied_copy(o);
     if (!copy || copy == o) /* a class that can't be copied is kept */
         return copy;
     if (remember(memo, o, copy) < 0 || fill_dict(o, copy, memo) < 0)
@@ -71,7 +142,7 @@ static PyObject *copy_dict(PyObject *o, PyObject *memo)
     return copy;
 }
 
-static PyObject *copy_list(PyObject *o, PyObject *memo)
+static PyObject *copy_list(PyObject *o, container_memo *memo)
 {
     PyObject *copy = PyList_New(0), *value;
     int result = copy ? remember(memo, o, copy) : -1;
@@ -89,43 +160,48 @@ static PyObject *copy_list(PyObject *o, PyObject *memo)
 }
 
 /* A tuple is copied only when something in it is. */
-static PyObject *copy_tuple(PyObject *o, PyObject *memo)
+static PyObject *copy_tuple(PyObject *o, container_memo *memo)
 {
-    PyObject *copy = PyTuple_New(PyTuple_GET_SIZE(o));
-    bool same = true;
-
-    for (Py_ssize_t i = 0; copy && i < PyTuple_GET_SIZE(o); i++) {
-        PyObject *value = copy_containers(PyTuple_GET_ITEM(o, i), memo);
-        if (!value) {
-            Py_CLEAR(copy);
-            break;
-        }
-        same = same && value == PyTuple_GET_ITEM(o, i);
-        PyTuple_SET_ITEM(copy, i, value);
-    }
-    if (copy && same)
-        Py_SETREF(copy, Py_NewRef(o));
-    return copy;
-}
-
-PyObject *copy_containers(PyObject *o, PyObject *memo)
-{
+    Py_ssize_t len = PyTuple_GET_SIZE(o);
     PyObject *copy = NULL;
 
-    if (!PyDict_Check(o) && !PyList_CheckExact(o) && !PySet_Check(o) && !PyTuple_CheckExact(o))
+    for (Py_ssize_t i = 0; i < len; i++) {
+        PyObject *item = PyTuple_GET_ITEM(o, i), *value = copy_containers(item, memo);
+        if (value && value != item && !copy && (copy = PyTuple_New(len))) {
+            for (Py_ssize_t k = 0; k < i; k++)
+                PyTuple_SET_ITEM(copy, k, Py_NewRef(PyTuple_GET_ITEM(o, k)));
+        }
+        if (!value || (value != item && !copy)) {
+            Py_XDECREF(value);
+            Py_XDECREF(copy);
+            return NULL;
+        }
+        if (copy)
+            PyTuple_SET_ITEM(copy, i, value);
+        else
+            Py_DECREF(value);
+    }
+    return copy ? copy : Py_NewRef(o);
+}
+
+PyObject *copy_containers(PyObject *o, container_memo *memo)
+{
+    PyObject *copy;
+
+    if (!is_container(o))
         return Py_NewRef(o);
-    if ((copy = recall(memo, o)) || PyErr_Occurred())
+    if ((copy = recall(memo, o)))
         return copy;
     if (Py_EnterRecursiveCall(" while copying meta"))
         return NULL;
-    if (PyDict_Check(o))
+    if (PyTuple_CheckExact(o))
+        copy = copy_tuple(o, memo);
+    else if (PyDict_Check(o))
         copy = copy_dict(o, memo);
     else if (PyList_CheckExact(o))
         copy = copy_list(o, memo);
-    else if (PySet_CheckExact(o))
-        copy = PySet_New(o);
     else
-        copy = PyTuple_CheckExact(o) ? copy_tuple(o, memo) : Py_NewRef(o);
+        copy = PySet_CheckExact(o) ? PySet_New(o) : Py_NewRef(o);
     Py_LeaveRecursiveCall();
     if (copy && copy != o && remember(memo, o, copy) < 0)
         Py_CLEAR(copy);

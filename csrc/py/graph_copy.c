@@ -92,7 +92,7 @@ static int transformed_arguments(transformer *t, PyObject *node, fe_node_parts *
 }
 
 /* The meta of any kind of node as a dict whose containers are copies, so that a copied node shares no state. */
-static PyObject *independent_meta(PyObject *node, PyObject *memo)
+static PyObject *independent_meta(PyObject *node, container_memo *memo)
 {
     PyObject *meta = PyObject_GetAttrString(node, "meta"), *dict = NULL, *copy = NULL;
 
@@ -116,7 +116,7 @@ static void attributes_clear(node_attributes *a)
     Py_XDECREF(a->meta);
 }
 
-static int attributes_read(PyObject *node, PyObject *memo, node_attributes *a)
+static int attributes_read(PyObject *node, container_memo *memo, node_attributes *a)
 {
     *a = (node_attributes){0};
     if ((a->op = PyObject_GetAttrString(node, "op")) && (a->target = PyObject_GetAttrString(node, "target")) &&
@@ -127,7 +127,7 @@ static int attributes_read(PyObject *node, PyObject *memo, node_attributes *a)
     return -1;
 }
 
-static PyObject *copy_node(GraphObject *g, PyObject *node, transformer *t, PyObject *memo)
+static PyObject *copy_node(GraphObject *g, PyObject *node, transformer *t, container_memo *memo)
 {
     node_attributes a;
     fe_node_parts parts;
@@ -165,14 +165,15 @@ PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t narg
     static const char *const names[] = {"node", "arg_transform", NULL};
     static const parameters p = {"node_copy", names, 1, 2};
     GraphObject *g = (GraphObject *)self;
-    PyObject *v[2], *memo, *copy;
+    PyObject *v[2], *copy;
+    container_memo memo = {0};
 
-    if (parse_call(&p, args, nargs, kwnames, v) < 0 || !(memo = PyDict_New()))
+    if (parse_call(&p, args, nargs, kwnames, v) < 0)
         return NULL;
     transformer t = {.g = g, .transform = v[1] && v[1] != Py_None ? v[1] : g->state->identity};
-    copy = find_fx_node(&t) < 0 ? NULL : copy_node(g, v[0], &t, memo);
+    copy = find_fx_node(&t) < 0 ? NULL : copy_node(g, v[0], &t, &memo);
     Py_XDECREF(t.fx_node);
-    Py_DECREF(memo);
+    container_memo_clear(&memo);
     return copy;
 }
 
@@ -196,7 +197,7 @@ static PyObject *copied_output(GraphObject *g, PyObject *node, transformer *t)
 }
 
 /* 0: go on, 1: that was the output and *result is set, -1. */
-static int copy_into(GraphObject *g, PyObject *node, PyObject *val_map, transformer *t, PyObject *memo,
+static int copy_into(GraphObject *g, PyObject *node, PyObject *val_map, transformer *t, container_memo *memo,
                      PyObject *copied, PyObject **result)
 {
     PyObject *op, *copy;
@@ -252,18 +253,19 @@ PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
     static const char *const names[] = {"g", "val_map", "return_output_node", NULL};
     static const parameters p = {"graph_copy", names, 2, 3};
     GraphObject *g = (GraphObject *)self;
-    PyObject *v[3], *nodes = NULL, *iterator = NULL, *memo = NULL, *copied = NULL, *node, *result = NULL;
+    PyObject *v[3], *nodes = NULL, *iterator = NULL, *copied = NULL, *node, *result = NULL;
+    container_memo memo = {0};
     int status = -1, with_node;
 
     if (parse_call(&p, args, nargs, kwnames, v) < 0 || (with_node = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0)
         return NULL;
     transformer t = {.g = g, .mapping = v[1]};
     if (find_fx_node(&t) < 0 || !(nodes = PyObject_GetAttrString(v[0], "nodes")) ||
-        !(iterator = PyObject_GetIter(nodes)) || !(memo = PyDict_New()) || !(copied = PyList_New(0)))
+        !(iterator = PyObject_GetIter(nodes)) || !(copied = PyList_New(0)))
         goto done;
     status = 0;
     while (status == 0 && (node = PyIter_Next(iterator))) {
-        status = copy_into(g, node, v[1], &t, memo, copied, &result);
+        status = copy_into(g, node, v[1], &t, &memo, copied, &result);
         if (status == 1 && with_node)
             Py_XSETREF(result, PyTuple_Pack(2, result, node));
         Py_DECREF(node);
@@ -275,7 +277,7 @@ PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nar
 done:
     Py_XDECREF(copied);
     Py_XDECREF(t.fx_node);
-    Py_XDECREF(memo);
+    container_memo_clear(&memo);
     Py_XDECREF(iterator);
     Py_XDECREF(nodes);
     return status < 0 ? NULL : status ? result : Py_NewRef(Py_None);
@@ -387,27 +389,46 @@ static int copy_core(GraphObject *g, GraphObject *copy)
     return result;
 }
 
+/* What a meta entry of a fresh copy holds, separated: moved says what has become of each object. */
+static int separate_entry(GraphObject *copy, fe_meta_entry *entry, uint32_t *moved, container_memo *memo)
+{
+    PyObject *old = copy->objects[entry->object], *new;
+    uint32_t was = entry->object, *now = &moved[was];
+
+    if (*now == FE_NONE_ID) {
+        if (!(new = copy_containers(old, memo)))
+            return -1;
+        int result = graph_object(copy, new, now);
+        Py_DECREF(new);
+        if (result < 0)
+            return -1;
+    }
+    if (*now != was) {
+        fe_object_ref(copy->core, *now);
+        entry->object = *now;
+        fe_object_unref(copy->core, was);
+    }
+    return 0;
+}
+
 /* Replace each container in the meta of a fresh copy by a copy of its own; a container shared by nodes stays shared. */
 static int separate_meta(GraphObject *copy)
 {
-    PyObject *memo = PyDict_New();
-    int result = memo ? 0 : -1;
-    fe_error err;
+    uint32_t count = copy->object_capacity, *moved = PyMem_RawMalloc((count + 1) * sizeof *moved);
+    container_memo memo = {0};
+    int result = moved ? 0 : -1;
 
+    if (!moved)
+        PyErr_NoMemory();
+    else
+        memset(moved, 0xff, count * sizeof *moved);
     for (uint32_t id = 1; result == 0 && id < copy->core->node_count; id++) {
-        for (uint32_t i = 0; result == 0 && copy->core->details[id].meta && i < copy->core->details[id].meta->len;
-             i++) {
-            fe_meta_entry entry = copy->core->details[id].meta->entries[i];
-            PyObject *old = copy->objects[entry.object], *new = copy_containers(old, memo);
-            uint32_t object;
-            result = new ? 0 : -1;
-            if (new &&new != old && (result = graph_object(copy, new, &object)) == 0 &&
-                (result = fe_meta_set(copy->core, id, entry.key, object, &err)) < 0)
-                raise_core(copy->state, &err);
-            Py_XDECREF(new);
-        }
+        fe_meta *m = copy->core->details[id].meta;
+        for (uint32_t i = 0; result == 0 && m && i < m->len; i++)
+            result = separate_entry(copy, &m->entries[i], moved, &memo);
     }
-    Py_XDECREF(memo);
+    container_memo_clear(&memo);
+    PyMem_RawFree(moved);
     return result;
 }
 
@@ -433,8 +454,14 @@ PyObject *Graph_copy(PyObject *self, PyObject *separate)
     if (result == 0)
         result = copy_core(g, copy);
     graph_unpin(g);
-    if (result == 0 && deep)
+    if (result == 0 && deep) {
+        graph_pin(copy);                 /* a container of a user's class copies itself, in Python */
+        int collecting = PyGC_Disable(); /* nothing of what is made here is garbage */
         result = separate_meta(copy);
+        if (collecting)
+            PyGC_Enable();
+        graph_unpin(copy);
+    }
     if (result < 0) {
         Py_DECREF(copy);
         return NULL;

@@ -229,8 +229,19 @@ extern const char find_modules_doc[], resolves_doc[];
 
 /* ---- containers.c ---- */
 
-/* A copy of the dicts, lists, sets and tuples in o; memo is a dict that serves calls whose copies share. */
-PyObject *copy_containers(PyObject *o, PyObject *memo);
+typedef struct {
+    PyObject *original, *copy;
+} container_copy;
+
+/* What was copied, by address: all zero at first. One serves all calls whose copies are to share. */
+typedef struct {
+    container_copy *slots;
+    size_t capacity, count;
+} container_memo;
+
+void container_memo_clear(container_memo *memo);
+/* A copy of the dicts, lists, sets and tuples in o: a new reference. */
+PyObject *copy_containers(PyObject *o, container_memo *memo);
 
 /* ---- node.c, nodes.c, users.c, meta.c, text.c, pass.c, fx_*.c -------------------------------------------------------- */
 

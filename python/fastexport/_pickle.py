@@ -2,7 +2,9 @@
 
 A graph comes back with the same nodes in the same order, with names, types, meta and the order of users. Objects it
 refers to (targets, meta values) are pickled by their own rules; operators of torch go by their names, so that the
-pickle does not depend on how torch pickles them. The owning module is left out.
+pickle does not depend on how torch pickles them. Meta with fake tensors or symbolic numbers, which pickle refuses,
+goes through torch's own pickler for graphs as a whole; they come back under one new fake mode, and what else was shared
+with the rest of the pickle is separate then. The owning module is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from fastexport._graph import Graph
 
 _VERSION = 1
+_FAKE_CLASSES = frozenset(("FakeTensor", "SymInt", "SymFloat", "SymBool"))
 
 
 class NodeIndex(int):
@@ -69,6 +72,36 @@ def _unpack_operator(target: Any) -> Any:
     return found
 
 
+class TorchMeta(bytes):
+    """The meta of all nodes as torch's pickler for graphs writes it."""
+
+
+def _holds_fakes(value: Any) -> bool:
+    """Whether there are fake tensors or symbolic numbers in a value or its containers."""
+    kind = type(value)
+    if kind.__name__ in _FAKE_CLASSES and kind.__module__.startswith("torch"):
+        return True
+    if isinstance(value, dict):
+        return any(map(_holds_fakes, value.values()))
+    return isinstance(value, (tuple, list)) and any(map(_holds_fakes, value))
+
+
+def _pack_meta(graph: Graph, meta: list[dict[str, Any]]) -> Any:
+    if not any(map(_holds_fakes, meta)):
+        return meta
+    from fastexport import _torch
+
+    return TorchMeta(_torch.dump_meta(graph, meta))
+
+
+def _unpack_meta(graph: Graph, meta: Any) -> list[dict[str, Any]]:
+    if not isinstance(meta, TorchMeta):
+        return meta
+    from fastexport import _torch
+
+    return _torch.load_meta(graph, meta)
+
+
 def reduce(graph: Graph) -> tuple[Any, ...]:
     """What pickle needs to build a graph again (see `object.__reduce_ex__`)."""
     index = {node: NodeIndex(i) for i, node in enumerate(graph.nodes)}
@@ -90,7 +123,7 @@ def reduce(graph: Graph) -> tuple[Any, ...]:
     ]
     # Pickled after the graph itself is known to the pickler, since it may refer back to the graph.
     attributes = {
-        "meta": [dict(node.meta) for node in index],
+        "meta": _pack_meta(graph, [dict(node.meta) for node in index]),
         "subgraphs": graph.subgraphs,
         "extras": graph.extras,
         "__dict__": dict(getattr(graph, "__dict__", {})),
@@ -128,7 +161,7 @@ def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Gra
 def set_attributes(graph: Graph, attributes: dict[str, Any]) -> None:
     """Give a rebuilt graph what may refer back to it."""
     graph.__dict__.update(attributes.pop("__dict__"))
-    for node, meta in zip(graph.nodes, attributes.pop("meta"), strict=True):
+    for node, meta in zip(graph.nodes, _unpack_meta(graph, attributes.pop("meta")), strict=True):
         node.meta = meta
     for name, value in attributes.items():
         setattr(graph, name, value)

@@ -502,3 +502,49 @@ def insert_nodes(graph: torch.fx.Graph, insertions: list[Insertion]) -> list[Any
         node.meta = dict(item.meta or {})
         made.append(node)
     return made
+
+
+# ---- pickled meta
+
+
+def dump_meta(graph: Graph, meta: list[dict[str, Any]]) -> bytes:
+    """Pickle meta that holds fake tensors or symbolic numbers; nodes of the graph in it go by their place.
+
+    Raises:
+        TypeError: this torch has no pickler for them.
+    """
+    places = {node: place for place, node in enumerate(graph.nodes)}
+
+    class Pickler(_graph_pickler().GraphPickler):  # type: ignore[misc]
+        def reducer_override(self, obj: object) -> Any:
+            if isinstance(obj, _core.Node) and obj in places:
+                return _node_at, (self._unpickle_state, places[obj])
+            return super().reducer_override(obj)
+
+    options = _graph_pickler().Options(ops_filter=None, node_metadata_key_filter=None)
+    return Pickler.dumps(meta, options)
+
+
+def load_meta(graph: Graph, pickled: bytes) -> Any:
+    """Read what `dump_meta` wrote, for the same graph rebuilt."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode.fastexport_nodes = list(graph.nodes)
+    try:
+        return _graph_pickler().GraphPickler.loads(bytes(pickled), mode)
+    finally:
+        del mode.fastexport_nodes
+
+
+def _node_at(state: Any, place: int) -> Any:
+    return state.fake_mode.fastexport_nodes[place]
+
+
+def _graph_pickler() -> Any:
+    try:
+        from torch.fx import _graph_pickler
+    except ImportError:
+        raise TypeError("meta holds fake tensors, which this torch can't pickle; delete them from node.meta") from None
+    return _graph_pickler
