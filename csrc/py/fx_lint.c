@@ -142,53 +142,21 @@ static PyObject *name_text(const fx_view *v, uint32_t id)
     return PyObject_Str(name ? name : Py_None);
 }
 
-static void add_text(fe_buffer *out, PyObject *o)
-{
-    PyObject *text = PyObject_Str(o),
-             *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
-
-    if (bytes)
-        fe_buffer_add(out, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
-    else
-        fe_buffer_char(out, '?');
-    PyErr_Clear(); /* something that has no text must not hide the fault */
-    Py_XDECREF(bytes);
-    Py_XDECREF(text);
-}
-
-static PyObject *fault_text(const fx_view *v, const fe_record *fault, PyObject *name, PyObject *operand)
-{
-    bool listed = fault->node <= v->s.count;
-    const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
-    PyObject *result, *target = call && call->target ? call->target : Py_None,
-                      *op = call && call->op ? call->op : Py_None;
-    fe_buffer text;
-
-    fe_buffer_init(&text, &fe_python_allocator);
-    for (const char *at = fe_fault_text((fe_fault)fault->code); *at; at++) {
-        if (*at != '%') {
-            fe_buffer_char(&text, *at);
-            continue;
-        }
-        at++;
-        add_text(&text, *at == 'N' ? name : *at == 'O' ? operand : *at == 'P' ? op : target);
-    }
-    result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
-    fe_buffer_clear(&text);
-    return result;
-}
-
 PyObject *fx_fault(fx_view *v, const fe_record *fault)
 {
     fx_snapshot_hold(&v->s);
-    PyObject *name = name_text(v, fault->node), *message = NULL, *result = NULL;
+    bool listed = fault->node <= v->s.count;
+    const fx_call *call = listed ? &v->s.calls.items[v->s.call[fault->node - 1]] : NULL;
+    PyObject *name = name_text(v, fault->node), *result = NULL;
     PyObject *operand = fault->other == FE_NONE_ID ? Py_NewRef(Py_None) : name_text(v, fault->other);
 
-    if (name && operand && (message = fault_text(v, fault, name, operand)))
-        result = Py_BuildValue("sOOO", fe_fault_name((fe_fault)fault->code), name, operand, message);
+    if (name && operand) {
+        const fault_parts parts = {name, operand, call && call->op ? call->op : Py_None,
+                                   call && call->target ? call->target : Py_None};
+        result = report_fault((fe_fault)fault->code, &parts);
+    }
     Py_XDECREF(name);
     Py_XDECREF(operand);
-    Py_XDECREF(message);
     return result;
 }
 

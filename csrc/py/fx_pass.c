@@ -69,34 +69,17 @@ static PyObject *names_of(const module_state *st, const held_nodes *h)
     return list;
 }
 
-static int add_reason(const fx_view *v, PyObject *dict, uint32_t id, fe_reason reason)
+static PyObject *namer(void *ctx, uint32_t id)
 {
-    PyObject *text = PyUnicode_FromString(fe_reason_text(reason));
-    int result = text ? PyDict_SetItem(dict, name_of(v->s.st, v->s.nodes[id - 1]), text) : -1;
+    const fx_view *v = ctx;
 
-    Py_XDECREF(text);
-    return result;
+    return Py_NewRef(name_of(v->s.st, v->s.nodes[id - 1]));
 }
 
-/* What is left was kept for its effect or its users, what is in the report was removed. */
 static PyObject *reasons_of(fx_view *v, const fe_dce_options *o, const fe_report *removed)
 {
-    const fe_graph *c = v->core;
-    PyObject *dict;
-    int result;
-
     fx_snapshot_hold(&v->s);
-    dict = PyDict_New();
-    result = dict ? 0 : -1;
-    for (uint32_t id = c->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = c->nodes[id].next) {
-        fe_reason effect = fe_node_effect(c, id, o);
-        result = add_reason(v, dict, id, effect == FE_REASON_UNUSED ? FE_REASON_USED : effect);
-    }
-    for (uint32_t i = 0; result == 0 && i < removed->len; i++)
-        result = add_reason(v, dict, removed->items[i].node, FE_REASON_UNUSED);
-    if (result < 0)
-        Py_CLEAR(dict);
-    return dict;
+    return report_reasons(v->core, o, removed, namer, v);
 }
 
 /* What the pass found out, as it is returned; made before anything is applied, so that nothing can fail after. */

@@ -227,6 +227,21 @@ PyObject *find_modules(PyObject *m, PyObject *args);
 PyObject *resolves(PyObject *m, PyObject *args);
 extern const char find_modules_doc[], resolves_doc[];
 
+/* ---- report.c ---- */
+
+typedef PyObject *(*node_namer)(void *ctx, uint32_t id); /* the name of a node: a new reference, or NULL */
+/* Dict from the name of each node, kept or removed, to the reason. */
+PyObject *report_reasons(const fe_graph *c, const fe_dce_options *o, const fe_report *removed, node_namer namer,
+                         void *ctx);
+
+/* What the text of a fault speaks of; all borrowed, operand may be None. */
+typedef struct {
+    PyObject *name, *operand, *op, *target;
+} fault_parts;
+
+/* The tuple (fault name, node name, operand name or None, message). */
+PyObject *report_fault(fe_fault code, const fault_parts *parts);
+
 /* ---- containers.c ---- */
 
 typedef struct {

@@ -82,31 +82,9 @@ PyObject *Graph_names(PyObject *self, PyObject *ids)
 
 /* ---- dead code ---- */
 
-static int add_reason(PyObject *dict, const fe_graph *c, uint32_t id, fe_reason reason)
+static PyObject *namer(void *ctx, uint32_t id)
 {
-    PyObject *name = name_of(c, id), *text = PyUnicode_FromString(fe_reason_text(reason));
-    int result = name && text ? PyDict_SetItem(dict, name, text) : -1;
-
-    Py_XDECREF(name);
-    Py_XDECREF(text);
-    return result;
-}
-
-/* After the pass: what is left was kept for its users or its effect, what is in the report was removed. */
-static PyObject *all_reasons(const fe_graph *c, const fe_dce_options *o, const fe_report *removed)
-{
-    PyObject *dict = PyDict_New();
-    int result = dict ? 0 : -1;
-
-    for (uint32_t id = c->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = c->nodes[id].next) {
-        fe_reason effect = fe_node_effect(c, id, o);
-        result = add_reason(dict, c, id, effect == FE_REASON_UNUSED ? FE_REASON_USED : effect);
-    }
-    for (uint32_t i = 0; result == 0 && i < removed->len; i++)
-        result = add_reason(dict, c, removed->items[i].node, FE_REASON_UNUSED);
-    if (result < 0)
-        Py_CLEAR(dict);
-    return dict;
+    return name_of(ctx, id);
 }
 
 PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -131,7 +109,7 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
     if (changed < 0)
         raise_core(g->state, &err);
     else if ((ids = ids_of(&removed, false)) &&
-             (reasons = flag[2] ? all_reasons(g->core, &options, &removed) : Py_NewRef(Py_None)))
+             (reasons = flag[2] ? report_reasons(g->core, &options, &removed, namer, g->core) : Py_NewRef(Py_None)))
         result = PyTuple_Pack(2, ids, reasons);
     graph_unpin(g);
     Py_XDECREF(ids);
@@ -191,55 +169,20 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
 
 /* ---- lint ---- */
 
-static void add_node_name(const fe_graph *c, uint32_t id, fe_buffer *out)
-{
-    if (id == FE_NONE_ID || !c->details[id].name)
-        fe_buffer_char(out, '?');
-    else
-        fe_buffer_add(out, c->details[id].name->data, c->details[id].name->len);
-}
-
-static void add_target_text(GraphObject *g, uint32_t id, fe_buffer *out)
-{
-    PyObject *target = graph_target_object(g, g->core->nodes[id].target), *text = target ? PyObject_Str(target) : NULL;
-    Py_ssize_t len;
-    const char *data = text ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
-
-    if (data) {
-        fe_buffer_add(out, data, (size_t)len);
-    } else {
-        PyErr_Clear(); /* a target that has no text must not hide the fault */
-        fe_buffer_text(out, "<target>");
-    }
-    Py_XDECREF(text);
-    Py_XDECREF(target);
-}
-
-static PyObject *fault_message(GraphObject *g, const fe_record *fault)
-{
-    PyObject *result;
-    fe_buffer text;
-
-    fe_buffer_init(&text, g->core->allocator);
-    for (const char *at = fe_fault_text((fe_fault)fault->code); *at; at++) {
-        if (*at != '%')
-            fe_buffer_char(&text, *at);
-        else if (*++at == 'N')
-            add_node_name(g->core, fault->node, &text);
-        else if (*at == 'O')
-            add_node_name(g->core, fault->other, &text);
-        else
-            add_target_text(g, fault->node, &text);
-    }
-    result = text.failed ? PyErr_NoMemory() : PyUnicode_DecodeUTF8(text.data, (Py_ssize_t)text.len, "replace");
-    fe_buffer_clear(&text);
-    return result;
-}
-
 static PyObject *fault_tuple(GraphObject *g, const fe_record *fault)
 {
-    return Py_BuildValue("sNNN", fe_fault_name((fe_fault)fault->code), name_of(g->core, fault->node),
-                         name_of(g->core, fault->other), fault_message(g, fault));
+    const fe_node *n = &g->core->nodes[fault->node];
+    PyObject *name = name_of(g->core, fault->node), *operand = name ? name_of(g->core, fault->other) : NULL,
+             *target = operand ? graph_target_object(g, n->target) : NULL, *result = NULL;
+
+    if (target) {
+        const fault_parts parts = {name, operand, g->state->op_names[n->op], target};
+        result = report_fault((fe_fault)fault->code, &parts);
+    }
+    Py_XDECREF(target);
+    Py_XDECREF(operand);
+    Py_XDECREF(name);
+    return result;
 }
 
 static PyObject *fault_list(GraphObject *g, const fe_report *faults)
