@@ -47,3 +47,26 @@ def test_bench(tmp_path: Path) -> None:
 def test_bench_of_nothing() -> None:
     done = command("benchmarks/run.py", "--quick", "--sizes", "200", "--layers", "0", "--only", "no such row")
     assert done.returncode == 2 and "--list" in done.stderr
+
+
+def test_quantize() -> None:
+    pytest.importorskip("transformers")
+    done = command("examples/quantize.py", "resnet", "--layers", "4", "--report")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("the same") == 10 and "quantized" in done.stdout
+
+
+def test_quantize_refuses_what_fails_in_torchao() -> None:
+    done = command("examples/quantize.py", "bert", "--quantizer", "xnnpack")
+    assert done.returncode == 2 and "x86" in done.stderr
+
+
+def test_bench_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    results, report = tmp_path / "results.json", tmp_path / "PIPELINE.md"
+    options = ["--quick", "--only", "ExportedProgram|deepcopy", "--json", str(results), "--markdown", str(report)]
+    done = command("benchmarks/pipeline.py", *options)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert [row["stage"] for row in rows] == ["ExportedProgram(...)", "deepcopy(module)"]
+    assert all(row["stage"] in report.read_text() and row["ratio"]["median"] > 0 for row in rows)

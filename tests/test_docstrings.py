@@ -13,9 +13,9 @@ import fastexport
 from fastexport import _core
 
 MODULES = ["fastexport"] + [
-    f"fastexport.{module.name}"
-    for module in pkgutil.iter_modules(fastexport.__path__)
-    if module.name not in ("_core", "__main__")
+    module.name
+    for module in pkgutil.walk_packages(fastexport.__path__, "fastexport.")
+    if module.name not in ("fastexport._core", "fastexport.__main__")
 ]
 
 

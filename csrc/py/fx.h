@@ -260,19 +260,39 @@ int fx_erase_nodes(module_state *st, PyObject *graph, PyObject *const *nodes, ui
 /* For pairs of nodes old, new, one after the other: put new in the place of old in all users; no hooks are called. */
 int fx_replace_pairs(module_state *st, PyObject *const *pairs, uint32_t count);
 
+/* ---- fx_record.c, fx_code.c: what code is generated from --------------------------------------------------------------------- */
+
+/* What a record has of each node. */
+typedef enum {
+    FX_ROW_NODE,
+    FX_ROW_OP,
+    FX_ROW_TARGET,
+    FX_ROW_NAME,
+    FX_ROW_ARGS,
+    FX_ROW_KWARGS,
+    FX_ROW_USED,
+    FX_ROW,
+} fx_row;
+
 /* ---- functions of the module ------------------------------------------------------------------------------------------------ */
 
 PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_read(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_copy(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_erase(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_replace_all_uses(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_insert(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_lint(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
-extern const char fx_configure_doc[], fx_read_doc[], fx_build_doc[], fx_erase_doc[], fx_replace_all_uses_doc[],
-    fx_insert_doc[], fx_lint_doc[], fx_eliminate_dead_code_doc[], fx_eliminate_getitems_doc[];
+PyObject *fx_record(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_revive(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_is_sorted(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+extern const char fx_configure_doc[], fx_read_doc[], fx_build_doc[], fx_copy_doc[], fx_erase_doc[],
+    fx_replace_all_uses_doc[], fx_insert_doc[], fx_lint_doc[], fx_eliminate_dead_code_doc[],
+    fx_eliminate_getitems_doc[], fx_record_doc[], fx_revive_doc[], fx_code_doc[], fx_is_sorted_doc[];
 
 /* A fast function's arguments: their number checked. */
 static inline int fx_arguments(const char *function, Py_ssize_t nargs, Py_ssize_t want)

@@ -234,7 +234,19 @@ void fx_tables_clear(fx_tables *t)
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, name##_doc}
 
 PyMethodDef fx_functions[] = {
-    FUNCTION(fx_configure),          FUNCTION(fx_read),     FUNCTION(fx_build), FUNCTION(fx_erase),
-    FUNCTION(fx_replace_all_uses),   FUNCTION(fx_insert),   FUNCTION(fx_lint),  FUNCTION(fx_eliminate_dead_code),
-    FUNCTION(fx_eliminate_getitems), {NULL, NULL, 0, NULL},
+    FUNCTION(fx_configure),
+    FUNCTION(fx_read),
+    FUNCTION(fx_build),
+    FUNCTION(fx_erase),
+    FUNCTION(fx_copy),
+    FUNCTION(fx_replace_all_uses),
+    FUNCTION(fx_insert),
+    FUNCTION(fx_lint),
+    FUNCTION(fx_eliminate_dead_code),
+    FUNCTION(fx_eliminate_getitems),
+    FUNCTION(fx_record),
+    FUNCTION(fx_revive),
+    FUNCTION(fx_code),
+    FUNCTION(fx_is_sorted),
+    {NULL, NULL, 0, NULL},
 };

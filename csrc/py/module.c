@@ -74,7 +74,7 @@ static int make_strings(module_state *st)
         {&st->str_stack_trace, "stack_trace"}, {&st->str_nn_module, "Module"},
         {&st->str_getattr, "__getattr__"},     {&st->str_getattribute, "__getattribute__"},
         {&st->str_parameters, "_parameters"},  {&st->str_buffers, "_buffers"},
-        {&st->str_modules, "_modules"},
+        {&st->str_modules, "_modules"},        {&st->str_is_wrapped, "is_wrapped"},
     };
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
         if (!(*strings[i].at = PyUnicode_InternFromString(strings[i].text)))
@@ -159,7 +159,8 @@ static int add_functions(PyObject *m)
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
     X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
     X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
-    X(str_buffers) X(str_modules) X(str_fields) X(str_custom_repr) X(str_stack_trace) X(fx.node_type) X(fx.held)
+    X(str_buffers) X(str_modules) X(str_is_wrapped) X(str_fields) X(str_custom_repr) X(str_stack_trace) \
+    X(fx.node_type) X(fx.held)
 /* clang-format on */
 
 static int module_traverse(PyObject *m, visitproc visit, void *arg)

@@ -53,7 +53,8 @@ typedef struct {
     PyObject *registered_effects; /* Python: () -> that set, or None */
     PyObject *effects;   /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
     PyObject *nn_module; /* torch.nn.Module, once it is loaded */
-    PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules;
+    PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules,
+        *str_is_wrapped;
     PyObject *no_default;                                     /* inspect.Signature.empty */
     PyObject *identity;                                       /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from fastexport import _core
+from fastexport import _core, pt2e
 from fastexport._core import Node
 from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
 from fastexport._errors import FastExportError, LintError, LintFault
@@ -39,6 +39,7 @@ __all__ = [
     "insert_nodes",
     "install",
     "lint",
+    "pt2e",
     "replace_all_uses",
     "run_passes",
     "uninstall",

@@ -13,28 +13,45 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fastexport.acceleration import _scope
-from fastexport.acceleration._equal import AccelerationError
 from fastexport.acceleration._patches import Patches
 from fastexport.acceleration._replacement import Replacement
 from fastexport.acceleration._table import Table, gather
+from fastexport.acceleration._verify import AccelerationError
 
 __all__ = ["AccelerationError", "Replacement", "Table", "accelerate", "install", "table", "uninstall"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@functools.cache
+_lock = threading.RLock()  # two threads must not make two tables, nor install twice
+
+
 def table() -> Table:
-    """All replacements by name, with their state and how often each was used. Imports torch."""
+    """All replacements by name, with their state and how often each was used. Imports torch.
+
+    An entry is switched with ``table()[name].enabled = False``, in every scope.
+    """
+    with _lock:
+        return _make_table()
+
+
+@functools.cache
+def _make_table() -> Table:
     return Table(gather())
 
 
+def _shared_patches() -> Patches:
+    with _lock:
+        return _make_patches()
+
+
 @functools.cache
-def _patches() -> Patches:
+def _make_patches() -> Patches:
     return Patches(table().values())
 
 
@@ -46,13 +63,15 @@ class accelerate:
 
     Args:
         only: names of the entries of `table` to use; None uses all.
-        verify: do each replaced job both ways and compare graphs, names, users, meta, code and results. Slow.
+        verify: do each replaced job both ways and compare graphs, names, users, meta, code and results. Slow, and for
+            one thread at a time.
 
     Raises:
         KeyError: there is no entry of that name.
         AccelerationError: with ``verify``, inside the block, when a result differs from torch's.
 
     Example:
+        >>> import fastexport
         >>> @fastexport.accelerate()
         ... def quantize(module): ...
     """
@@ -61,13 +80,13 @@ class accelerate:
         self._scope = _make_scope(only, verify)
 
     def __enter__(self) -> accelerate:
-        _patches().acquire()
+        _shared_patches().acquire()
         _scope.enter(self._scope)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         _scope.leave()
-        _patches().release()
+        _shared_patches().release()
 
     def __call__(self, function: _Function) -> _Function:
         only, verify = self._scope
@@ -96,16 +115,18 @@ def install(only: Iterable[str] | None = None, verify: bool = False) -> None:
     Args and errors are those of `accelerate`.
     """
     scope = _make_scope(only, verify)
-    if _scope.installed() is None:
-        _patches().acquire()
-    _scope.set_installed(scope)
+    with _lock:
+        if _scope.installed() is None:
+            _shared_patches().acquire()
+        _scope.set_installed(scope)
 
 
 def uninstall() -> None:
     """Undo `install`; without one, nothing happens."""
-    if _scope.installed() is not None:
-        _scope.set_installed(None)
-        _patches().release()
+    with _lock:
+        if _scope.installed() is not None:
+            _scope.set_installed(None)
+            _shared_patches().release()
 
 
 def _make_scope(only: Iterable[str] | None, verify: bool) -> _scope.Scope:

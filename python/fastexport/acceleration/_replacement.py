@@ -12,13 +12,22 @@ import hashlib
 import importlib
 import inspect
 import logging
-from collections.abc import Callable
-from types import FunctionType, ModuleType
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from fastexport.acceleration import _scope
+from fastexport.acceleration._verify import verify_result
 
 log = logging.getLogger("fastexport.acceleration")
+
+# Function of ours in a place -> its entry, and what it took the place of.
+_stand_ins: weakref.WeakKeyDictionary[FunctionType, tuple[Replacement, Any]] = weakref.WeakKeyDictionary()
+_digests: weakref.WeakKeyDictionary[FunctionType, tuple[CodeType, str]] = weakref.WeakKeyDictionary()
+# Where wrappers that torch puts around its own functions come from.
+_WRAPPERS = frozenset(("torch", "torchao", "contextlib", "functools", "typing_extensions", "warnings"))
 
 
 class Replacement:
@@ -32,14 +41,16 @@ class Replacement:
         sources: digests of the source texts that ours is known to agree with, as `digest` makes them.
         since: the first release it was compared with, such as ``"torch 2.13"``.
         verify: ``verify(ours, stock, args, kwargs)`` calls both on equal inputs and gives the result of ours, or raises
-            AccelerationError; without one, both are called on the same arguments and the results compared.
-        enabled: False switches the entry off, in every scope.
+            AccelerationError. Without one it is `verify_result`, for functions that leave their arguments as they are;
+            see `_verify` for others.
+        enabled: False switches the entry off, in every scope; the argument of that name is its state at first.
         hits: how often ours did the work.
         asides: how often it left the work to torch.
         unavailable: why the entry can't be used here, or None.
     """
 
     __slots__ = (
+        "_told",
         "asides",
         "enabled",
         "function",
@@ -61,17 +72,19 @@ class Replacement:
         *,
         since: str = "torch 2.13",
         verify: Callable[..., Any] | None = None,
+        enabled: bool = True,
     ) -> None:
         self.name = name
         self.places = places
         self.function = function
         self.sources = frozenset(sources)
         self.since = since
-        self.verify = verify if verify is not None else _verify_result
-        self.enabled = True
+        self.verify = verify if verify is not None else verify_result
+        self.enabled = enabled
         self.hits = 0
         self.asides = 0
         self.unavailable: str | None = None
+        self._told: set[str] = set()
 
     def __repr__(self) -> str:
         state = self.unavailable or ("on" if self.enabled else "off")
@@ -83,22 +96,63 @@ class Replacement:
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def step_aside(self, reason: str) -> None:
-        """Note, once, why the entry can't be used with what is installed."""
-        if self.unavailable is None:
-            self.unavailable = reason
+        """Note why the entry can't be used with what is installed; each reason is logged once."""
+        self.unavailable = reason
+        if reason not in self._told:
+            self._told.add(reason)
             log.warning("%s steps aside: %s", self.name, reason)
+
+
+def inner(held: Any) -> Any:
+    """The function of a property, static method or class method; else the thing itself."""
+    if isinstance(held, property):
+        return held.fget
+    return held.__func__ if isinstance(held, (staticmethod, classmethod)) else held
 
 
 def digest(function: Any) -> str:
     """A short digest of the source text of a function, method or property; "" where there is no text."""
-    if isinstance(function, property):
-        function = function.fget
-    elif isinstance(function, (staticmethod, classmethod)):
-        function = function.__func__
     try:
-        return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+        function = inspect.unwrap(inner(function))
+    except ValueError:  # wrapped in itself
+        return ""
+    code = getattr(function, "__code__", None)
+    known = _digests.get(function) if type(function) is FunctionType else None
+    if known is not None and known[0] is code:
+        return known[1]
+    try:
+        text = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
     except (OSError, TypeError):
         return ""
+    if type(function) is FunctionType:
+        _digests[function] = function.__code__, text
+    return text
+
+
+def is_theirs(held: Any) -> bool:
+    """Whether what is wrapped around a function is of the function's own package, or of torch.
+
+    A wrapper that a user put around torch's function has the source text of torch's, as far as `digest` can tell.
+    """
+    homes = []
+    for layer in _layers(inner(held)):
+        home = layer.__globals__.get("__name__", "") if type(layer) is FunctionType else type(layer).__module__
+        homes.append(home.partition(".")[0])
+    return all(home in _WRAPPERS or home == homes[-1] for home in homes)
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    while True:
+        yield function
+        if not hasattr(function, "__wrapped__"):
+            return
+        function = function.__wrapped__
+
+
+def behind(held: Any) -> tuple[Replacement, Any] | None:
+    """The entry whose stand-in something is, and what that took the place of; None for anything else."""
+    function = inner(held)
+    return _stand_ins.get(function) if type(function) is FunctionType else None
 
 
 def find(place: str) -> tuple[ModuleType | type, str, Any]:
@@ -108,7 +162,8 @@ def find(place: str) -> tuple[ModuleType | type, str, Any]:
         AttributeError: there is no such attribute.
     """
     module, _, path = place.partition(":")
-    holder: Any = importlib.import_module(module)
+    # Not through the import system: it would wait for a module that another thread is importing.
+    holder: Any = sys.modules.get(module) or importlib.import_module(module)
     *outer, attribute = path.split(".")
     for name in outer:
         holder = getattr(holder, name)
@@ -119,11 +174,11 @@ def find(place: str) -> tuple[ModuleType | type, str, Any]:
 
 def stand_in(entry: Replacement, held: Any) -> Any:
     """What to put in the place of `held`: it asks at each call whether the entry is on here."""
+    function = _dispatch(entry, inner(held))
+    _stand_ins[function] = entry, held
     if isinstance(held, property):
-        return property(_dispatch(entry, held.fget), held.fset, held.fdel, held.__doc__)
-    if isinstance(held, (staticmethod, classmethod)):
-        return type(held)(_dispatch(entry, held.__func__))
-    return _dispatch(entry, held)
+        return property(function, held.fset, held.fdel, held.__doc__)
+    return type(held)(function) if isinstance(held, (staticmethod, classmethod)) else function
 
 
 def _dispatch(entry: Replacement, stock: Any) -> FunctionType:
@@ -135,19 +190,20 @@ def _dispatch(entry: Replacement, stock: Any) -> FunctionType:
         entry.hits -= 1
         return stock(*args, **kwargs)
 
-    current = _scope.current
+    # Spelled out, as this runs at each call: what _scope.current and Scope.covers tell.
+    innermost, name = _scope.innermost.get, entry.name
 
     @functools.wraps(stock)
     def accelerated(*args: Any, **kwargs: Any) -> Any:
-        scope = current()
-        if scope is None or not entry.enabled or not scope.covers(entry.name):
+        frame = innermost()
+        scope = _scope.everywhere if frame is None else frame[0]
+        if scope is None or not entry.enabled or (scope[0] is not None and name not in scope[0]):
             return stock(*args, **kwargs)
         entry.hits += 1
-        if scope.verify:
+        if scope[1]:
             return entry.verify(functools.partial(ours, aside), _plain(stock), args, kwargs)
         return ours(aside, *args, **kwargs)
 
-    accelerated.__fastexport__ = entry  # type: ignore[attr-defined]
     return accelerated  # type: ignore[return-value]
 
 
@@ -159,12 +215,3 @@ def _plain(stock: Any) -> Callable[..., Any]:
             return stock(*args, **kwargs)
 
     return call
-
-
-def _verify_result(ours: Any, stock: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from fastexport.acceleration import _equal
-
-    expected = _equal.outcome(stock, args, kwargs)
-    found = _equal.outcome(ours, args, kwargs)
-    _equal.require_same(expected, found, getattr(ours, "func", ours).__name__)
-    return found.value()

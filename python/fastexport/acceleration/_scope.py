@@ -28,36 +28,36 @@ class _Frame(NamedTuple):
 
 
 _OFF = Scope(frozenset(), False)
-_innermost: ContextVar[_Frame | None] = ContextVar("fastexport.acceleration", default=None)
-_installed: Scope | None = None
+innermost: ContextVar[_Frame | None] = ContextVar("fastexport.acceleration", default=None)
+everywhere: Scope | None = None
 
 
 def current() -> Scope | None:
     """The scope that holds here, or None."""
-    frame = _innermost.get()
-    return _installed if frame is None else frame.scope
+    frame = innermost.get()
+    return everywhere if frame is None else frame.scope
 
 
 def set_installed(scope: Scope | None) -> None:
     """Make a scope hold wherever none was entered."""
-    global _installed
-    _installed = scope
+    global everywhere
+    everywhere = scope
 
 
 def installed() -> Scope | None:
     """What `set_installed` was last given."""
-    return _installed
+    return everywhere
 
 
 def enter(scope: Scope) -> None:
     """Make a scope hold in this thread or task, until `leave`."""
-    _innermost.set(_Frame(scope, _innermost.get()))
+    innermost.set(_Frame(scope, innermost.get()))
 
 
 def leave() -> None:
     """Make the scope before the last `enter` hold again."""
-    frame = _innermost.get()
-    _innermost.set(None if frame is None else frame.outer)
+    frame = innermost.get()
+    innermost.set(None if frame is None else frame.outer)
 
 
 @contextmanager

@@ -7,9 +7,22 @@ from collections.abc import Iterator, Mapping
 
 from fastexport.acceleration._replacement import Replacement
 
-
 # Modules with a tuple REPLACEMENTS. They import torch, but torchao only inside of functions.
-_FAMILIES: tuple[str, ...] = ()
+_FAMILIES: tuple[str, ...] = (
+    "_recompile",
+    "_graphs",
+    "_copies",
+    "_export",
+    "_serialization",
+    "_graph_serialization",
+    "_matching",
+    "_qat",
+    "_partitions",
+    "_observers",
+    "_members",
+    "_folding",
+    "_annotations",
+)
 
 
 class Table(Mapping[str, Replacement]):
