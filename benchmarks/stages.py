@@ -23,12 +23,16 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Stage:
-    """Something a pipeline does with a model: `run` gets what `prepare` makes."""
+    """Something a pipeline does with a model: `run` gets what `prepare` makes.
+
+    With `cold`, what accelerate() keeps from one call to another is forgotten before each run.
+    """
 
     title: str
     prepare: Callable[[], Any]
     run: Callable[[Any], Any]
     check: Callable[[Any, Any], None]
+    cold: bool = False
 
 
 class Model:
@@ -230,8 +234,11 @@ def stages(model: Model) -> dict[str, Stage]:
     def trained() -> torch.fx.GraphModule:
         return copy.deepcopy(model.training_module)
 
+    def prepare_for_training(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return prepare_qat(module, xnnpack(True))
+
     def fake_quantized() -> torch.fx.GraphModule:
-        module = prepare_qat(trained(), xnnpack(True))
+        module = prepare_for_training(trained())
         torch.manual_seed(0)  # for the dropout
         module(*args)
         return module
@@ -245,8 +252,14 @@ def stages(model: Model) -> dict[str, Stage]:
         Stage("torch.export.load", lambda: model.saved, lambda data: torch.export.load(io.BytesIO(data)), same_program),
         *quantized("X86", x86),
         *quantized("XNNPACK", xnnpack),
-        Stage("prepare_qat_pt2e", trained, lambda module: prepare_qat(module, xnnpack(True)), same_module(())),
-        Stage("convert_pt2e after QAT", fake_quantized, convert, same_module(())),
+        *(
+            stage
+            for cold, cache in ((True, "cold cache"), (False, "warm cache"))
+            for stage in (
+                Stage(f"prepare_qat_pt2e, {cache}", trained, prepare_for_training, same_module(()), cold),
+                Stage(f"convert_pt2e after QAT, {cache}", fake_quantized, convert, same_module(()), cold),
+            )
+        ),
         Stage("SubgraphMatcher.match", lambda: copy.deepcopy(model.module), match, lambda a, b: None),
         changed("replace_pattern", replace, lambda: copy.deepcopy(model.module)),
         Stage("deepcopy(module)", lambda: model.module, copy.deepcopy, same_module(args)),

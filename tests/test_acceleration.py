@@ -337,7 +337,7 @@ def test_entries_are_switched_one_by_one(world):
         assert (double.hits, get.hits) == (1, 1)
     text = repr(acceleration.table())
     assert text.splitlines()[0].split() == ["name", "state", "hits", "asides", "what", "it", "does"]
-    assert text.splitlines()[1].split() == ["double", "off", "1", "0", "Do", "the", "same,", "and", "say", "so."]
+    assert text.splitlines()[1].split() == ["double", "off", "1", "0", "Do", "the", "same,", "and", "say", "so"]
     assert repr(get) == "<replacement Box.get: on, 1 hits, 0 asides>"
 
 

@@ -20,7 +20,7 @@ from fastexport.acceleration import table
 from fx_graphs import exported, module_state, owned, state
 
 aten = torch.ops.aten
-MATCH = "SubgraphMatcher.match"
+MATCH = "subgraph_match"
 ONLY = [MATCH, "validate_partition", "replace_pattern"]
 
 

@@ -36,7 +36,7 @@ ONLY = [
     "qat_fold_conv_bn",
     "xnnpack_annotate_conv_bn",
     "replace_pattern",
-    "SubgraphMatcher.match",
+    "subgraph_match",
 ]
 
 

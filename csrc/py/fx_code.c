@@ -88,28 +88,36 @@ static PyObject *free_name(const writer *w, PyObject *candidate, PyObject *base,
     return name;
 }
 
+/* Split the name of a node into base and number; false when it is none that create_name can keep as it is. */
+static bool split_name(PyObject *name, char *buffer, fe_candidate *out)
+{
+    size_t len;
+    const char *text = ascii(name, &len);
+
+    if (!text || len == 0 || len > MAX_NAME)
+        return false;
+    *out = fe_name_split(text, len, buffer);
+    return out->name_len == len && memcmp(out->name, text, len) == 0 && out->number < INT64_MAX;
+}
+
 /* _Namespace.create_name of torch.fx for the name of a node. */
 static PyObject *create_name(const writer *w, PyObject *candidate)
 {
     char buffer[MAX_NAME + 2];
-    size_t len;
-    const char *text = ascii(candidate, &len);
+    fe_candidate c;
+    PyObject *base = NULL, *name = NULL, *count;
 
-    if (!text || len == 0 || len > MAX_NAME)
+    if (!split_name(candidate, buffer, &c))
         return NULL;
-    fe_candidate c = fe_name_split(text, len, buffer);
-    int used = c.name_len != len || memcmp(c.name, text, len) != 0 || c.number == INT64_MAX
-                   ? -1
-                   : PySet_Contains(w->used_names, candidate);
-    PyObject *base = used < 0            ? NULL
-                     : c.base_len == len ? Py_NewRef(candidate)
-                                         : PyUnicode_FromStringAndSize(c.base, (Py_ssize_t)c.base_len),
-             *name = NULL;
+    int used = PySet_Contains(w->used_names, candidate);
     long long number = c.number;
-    bool counts = c.number < 0 || used;
+    bool counts = used || number < 0;
+    if (used >= 0)
+        base = c.base_len == c.name_len ? Py_NewRef(candidate)
+                                        : PyUnicode_FromStringAndSize(c.base, (Py_ssize_t)c.base_len);
     if (base && (!counts || first_count(w, base, &number) == 0))
         name = free_name(w, candidate, base, counts, &number);
-    PyObject *count = name ? PyLong_FromLongLong(number) : NULL;
+    count = name ? PyLong_FromLongLong(number) : NULL;
     if (!count || PySet_Add(w->used_names, name) < 0 || PyDict_SetItem(w->base_count, base, count) < 0)
         Py_CLEAR(name);
     Py_XDECREF(count);

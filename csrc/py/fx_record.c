@@ -1,6 +1,6 @@
 /* fx_record.c - what the code of a torch.fx graph depends on, written down so that the code can be made later.
  *
- * The record is a flat tuple of ROW objects a node, from which nodes of no graph can be made, fit to generate code from. The objects in it never change: arguments are replaced as a whole,
+ * The record is a flat tuple of FX_ROW objects a node, from which nodes of no graph can be made, fit to generate code from. The objects in it never change: arguments are replaced as a whole,
  * names and targets are strings or functions. It is only made when code generation from it can't raise: whatever might,
  * or might come out another way later, makes fx_record return None, and torch generates the code at once.
  */
@@ -10,7 +10,6 @@
 #define MAX_PARTS 32 /* of a path: each may become a nested call of getattr */
 
 /* What a record has of each node. */
-enum { ROW_NODE, ROW_OP, ROW_TARGET, ROW_NAME, ROW_ARGS, ROW_KWARGS, ROW_USED, ROW };
 
 typedef struct {
     const module_state *st;
@@ -315,20 +314,20 @@ static PyObject *list_inputs(const recorder *r)
 static PyObject *make_record(const recorder *r)
 {
     const fx_layout *l = &r->st->fx;
-    PyObject *inputs = list_inputs(r), *record = inputs ? PyTuple_New((Py_ssize_t)r->s.count * ROW) : NULL;
+    PyObject *inputs = list_inputs(r), *record = inputs ? PyTuple_New((Py_ssize_t)r->s.count * FX_ROW) : NULL;
 
     for (uint32_t i = 0; record && i < r->s.count; i++) {
         PyObject *node = r->s.nodes[i];
         bool used = PyDict_GET_SIZE(fx_get(node, l->users)) > 0;
-        PyObject *row[ROW] = {node,
-                              fx_get(node, l->op),
-                              fx_get(node, l->target),
-                              fx_get(node, l->name),
-                              fx_get(node, l->args),
-                              fx_get(node, l->kwargs),
-                              used ? Py_True : Py_False};
-        for (Py_ssize_t k = 0; k < ROW; k++)
-            PyTuple_SET_ITEM(record, (Py_ssize_t)i * ROW + k, Py_NewRef(row[k]));
+        PyObject *row[FX_ROW] = {node,
+                                 fx_get(node, l->op),
+                                 fx_get(node, l->target),
+                                 fx_get(node, l->name),
+                                 fx_get(node, l->args),
+                                 fx_get(node, l->kwargs),
+                                 used ? Py_True : Py_False};
+        for (Py_ssize_t k = 0; k < FX_ROW; k++)
+            PyTuple_SET_ITEM(record, (Py_ssize_t)i * FX_ROW + k, Py_NewRef(row[k]));
     }
     PyObject *pair = record ? PyTuple_Pack(2, record, inputs) : NULL;
     Py_XDECREF(record);
@@ -477,11 +476,11 @@ static PyObject *new_twin(const reviver *v, PyObject *const *row, PyObject *repr
 
     if (!twin)
         return NULL;
-    put(twin, l->op, row[ROW_OP]);
-    put(twin, l->target, row[ROW_TARGET]);
-    put(twin, l->name, row[ROW_NAME]);
+    put(twin, l->op, row[FX_ROW_OP]);
+    put(twin, l->target, row[FX_ROW_TARGET]);
+    put(twin, l->name, row[FX_ROW_NAME]);
     put(twin, l->type, Py_None);
-    put(twin, l->users, row[ROW_USED] == Py_True ? v->used : v->none);
+    put(twin, l->users, row[FX_ROW_USED] == Py_True ? v->used : v->none);
     put(twin, l->meta, v->none);
     put(twin, l->repr_fn, repr_fn);
     return twin;
@@ -489,8 +488,8 @@ static PyObject *new_twin(const reviver *v, PyObject *const *row, PyObject *repr
 
 static int revive_arguments(reviver *v, PyObject *twin, PyObject *const *row)
 {
-    PyObject *inputs = v->inputs = PyDict_New(), *args = inputs ? revive_value(v, row[ROW_ARGS]) : NULL,
-             *kwargs = args ? revive_value(v, row[ROW_KWARGS]) : NULL;
+    PyObject *inputs = v->inputs = PyDict_New(), *args = inputs ? revive_value(v, row[FX_ROW_ARGS]) : NULL,
+             *kwargs = args ? revive_value(v, row[FX_ROW_KWARGS]) : NULL;
 
     if (kwargs) {
         put(twin, v->l->args, args);
@@ -505,15 +504,15 @@ static int revive_arguments(reviver *v, PyObject *twin, PyObject *const *row)
 
 static PyObject *revive(reviver *v, PyObject *record, PyObject *repr_fn)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(record) / ROW;
+    Py_ssize_t count = PyTuple_GET_SIZE(record) / FX_ROW;
     PyObject *const *rows = &PyTuple_GET_ITEM(record, 0);
     PyObject *nodes = PyList_New(count);
 
     if (!nodes)
         return NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *twin = new_twin(v, rows + i * ROW, repr_fn);
-        if (!twin || PyDict_SetItem(v->twins, rows[i * ROW + ROW_NODE], twin) < 0) {
+        PyObject *twin = new_twin(v, rows + i * FX_ROW, repr_fn);
+        if (!twin || PyDict_SetItem(v->twins, rows[i * FX_ROW + FX_ROW_NODE], twin) < 0) {
             Py_XDECREF(twin);
             Py_DECREF(nodes);
             return NULL;
@@ -521,7 +520,7 @@ static PyObject *revive(reviver *v, PyObject *record, PyObject *repr_fn)
         PyList_SET_ITEM(nodes, i, twin);
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (revive_arguments(v, PyList_GET_ITEM(nodes, i), rows + i * ROW) < 0) {
+        if (revive_arguments(v, PyList_GET_ITEM(nodes, i), rows + i * FX_ROW) < 0) {
             Py_DECREF(nodes);
             return NULL;
         }
@@ -540,7 +539,7 @@ PyObject *fx_revive(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 
     if (fx_arguments("fx_revive", nargs, 2) < 0)
         return NULL;
-    if (!st->fx.node_type || !PyTuple_CheckExact(args[0]) || PyTuple_GET_SIZE(args[0]) % ROW != 0)
+    if (!st->fx.node_type || !PyTuple_CheckExact(args[0]) || PyTuple_GET_SIZE(args[0]) % FX_ROW != 0)
         return PyErr_Format(PyExc_TypeError, "fx_revive() takes a record of fx_record");
     reviver v = {
         .l = &st->fx, .twins = PyDict_New(), .none = PyDict_New(), .used = PyDict_New(), .no_args = PyTuple_New(0)};

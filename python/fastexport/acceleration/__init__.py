@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -23,7 +24,16 @@ from fastexport.acceleration._replacement import Replacement
 from fastexport.acceleration._table import Table, gather
 from fastexport.acceleration._verify import AccelerationError
 
-__all__ = ["AccelerationError", "Replacement", "Table", "accelerate", "install", "table", "uninstall"]
+__all__ = [
+    "AccelerationError",
+    "Replacement",
+    "Table",
+    "accelerate",
+    "clear_caches",
+    "install",
+    "table",
+    "uninstall",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -127,6 +137,13 @@ def uninstall() -> None:
         if _scope.installed() is not None:
             _scope.set_installed(None)
             _shared_patches().release()
+
+
+def clear_caches() -> None:
+    """Forget what is kept from one call to another: the exported patterns of quantization-aware training."""
+    qat = sys.modules.get(f"{__name__}._qat")
+    if qat is not None:
+        qat.clear()
 
 
 def _make_scope(only: Iterable[str] | None, verify: bool) -> _scope.Scope:

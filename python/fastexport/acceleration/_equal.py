@@ -28,6 +28,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 _ATOMS = (bool, int, str, bytes, bytearray, type(None), type(...), type(NotImplemented), range)
 _TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
+# A custom operator may be several objects, which fill in what they know of themselves as they are used.
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # What a whole trace shares; two runs in one of them leave it in different states, and nobody reads it as a result.
 _SHARED = (FakeTensorMode, ShapeEnv)
@@ -113,6 +115,8 @@ class _Comparison:
         elif isinstance(a, _ATOMS):
             _same(a, b, where)
             self._state(a, b, where)
+        elif isinstance(a, _OPERATORS):
+            _same(str(a), str(b), where)
         elif isinstance(a, _SYMBOLS):
             _same(str(a.node.expr), str(b.node.expr), where)
         elif isinstance(a, torch.Tensor):

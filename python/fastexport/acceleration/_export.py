@@ -456,7 +456,11 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     ),
     Replacement(
         "assign_attr",
-        ("torch.export.unflatten:_assign_attr", "torch.export._unlift:_assign_attr"),
+        (
+            "torch.export.unflatten:_assign_attr",
+            "torch.export._unlift:_assign_attr",
+            "torchao.quantization.pt2e.utils:_assign_attr",
+        ),
         assign_attr,
         ("f557069b43ec1eda",),
         verify=verify_method,

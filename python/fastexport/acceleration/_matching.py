@@ -475,7 +475,7 @@ def _submodule(module: torch.nn.Module, path: str) -> torch.nn.Module | None:
 
 REPLACEMENTS = (
     Replacement(
-        "SubgraphMatcher.match",
+        "subgraph_match",
         ("torch.fx.passes.utils.matcher_utils:SubgraphMatcher.match",),
         _match,
         ("8134e695f588f7c8",),

@@ -14,7 +14,6 @@ import torch
 from torch.fx import graph_module as fx_graph_module
 from torch.nn.modules import module as nn_module
 
-from fastexport.acceleration._export import assign_attr
 from fastexport.acceleration._replacement import Replacement
 from fastexport.acceleration._verify import outcome, require_same, verify_method
 
@@ -200,13 +199,6 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         get_constant,
         ("e5d262727728a409",),
         since="torchao 0.18",
-    ),
-    Replacement(
-        "assign_fused_attr",
-        (f"{_UTILS}:_assign_attr",),
-        assign_attr,
-        ("f557069b43ec1eda",),
-        verify=_verify_path,
     ),
     Replacement(
         "delete_unused_submodules",

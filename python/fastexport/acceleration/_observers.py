@@ -64,7 +64,7 @@ def _only_grew(space: dict[str, Any], mark: tuple[int, Any]) -> bool:
         if place < size:
             return False
         if key == last:
-            return place == size
+            return True
         place -= 1
     return False
 

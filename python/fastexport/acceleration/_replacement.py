@@ -93,7 +93,7 @@ class Replacement:
     @property
     def summary(self) -> str:
         """The first line of what is written about ours."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+        return (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
 
     def step_aside(self, reason: str) -> None:
         """Note why the entry can't be used with what is installed; each reason is logged once."""
