@@ -274,6 +274,15 @@ typedef enum {
     FX_ROW,
 } fx_row;
 
+/* The bytes of an exact ASCII string, or NULL; o may be NULL. */
+static inline const char *fx_ascii(PyObject *o, size_t *len)
+{
+    if (!o || !PyUnicode_CheckExact(o) || !PyUnicode_IS_COMPACT_ASCII(o))
+        return NULL;
+    *len = (size_t)PyUnicode_GET_LENGTH(o);
+    return (const char *)PyUnicode_1BYTE_DATA(o);
+}
+
 /* ---- functions of the module ------------------------------------------------------------------------------------------------ */
 
 PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs);

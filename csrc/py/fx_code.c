@@ -37,15 +37,6 @@ static PyObject *field(const writer *w, uint32_t index, fx_row which)
     return w->rows[(size_t)index * FX_ROW + which];
 }
 
-/* The bytes of an exact ASCII string, or NULL. */
-static const char *ascii(PyObject *o, size_t *len)
-{
-    if (!PyUnicode_CheckExact(o) || !PyUnicode_IS_COMPACT_ASCII(o))
-        return NULL;
-    *len = (size_t)PyUnicode_GET_LENGTH(o);
-    return (const char *)PyUnicode_1BYTE_DATA(o);
-}
-
 static int write_text(writer *w, PyObject *text)
 {
     Py_ssize_t len;
@@ -92,7 +83,7 @@ static PyObject *free_name(const writer *w, PyObject *candidate, PyObject *base,
 static bool split_name(PyObject *name, char *buffer, fe_candidate *out)
 {
     size_t len;
-    const char *text = ascii(name, &len);
+    const char *text = fx_ascii(name, &len);
 
     if (!text || len == 0 || len > MAX_NAME)
         return false;
@@ -155,7 +146,7 @@ static int write_repr(writer *w, PyObject *o)
 static int write_string(writer *w, PyObject *o)
 {
     size_t len;
-    const char *text = ascii(o, &len);
+    const char *text = fx_ascii(o, &len);
 
     for (size_t i = 0; text && i < len; i++) {
         if (text[i] < ' ' || text[i] > '~' || text[i] == '\'' || text[i] == '\\')
@@ -315,7 +306,7 @@ static size_t part_length(const char *path, const char *end)
 static int write_path(writer *w, PyObject *base, PyObject *target)
 {
     size_t len, n;
-    const char *path = ascii(target, &len), *end = path ? path + len : NULL;
+    const char *path = fx_ascii(target, &len), *end = path ? path + len : NULL;
 
     if (!path)
         return -1;
@@ -638,8 +629,8 @@ PyObject *fx_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (fx_arguments("fx_code", nargs, 7) < 0)
         return NULL;
     if (!st->fx.node_type || !PyTuple_CheckExact(args[0]) || PyTuple_GET_SIZE(args[0]) % FX_ROW != 0 ||
-        !PyTuple_Check(args[1]) || !PySet_CheckExact(args[2]) || !PyDict_CheckExact(args[3]) || !ascii(args[4], &len) ||
-        PyTuple_GET_SIZE(args[0]) / FX_ROW >= (Py_ssize_t)UINT32_MAX)
+        !PyTuple_Check(args[1]) || !PySet_CheckExact(args[2]) || !PyDict_CheckExact(args[3]) ||
+        !fx_ascii(args[4], &len) || PyTuple_GET_SIZE(args[0]) / FX_ROW >= (Py_ssize_t)UINT32_MAX)
         return PyErr_Format(PyExc_TypeError, "fx_code() takes a record of fx_record, a tuple, a set, a dict, and text");
     writer w = {.st = st,
                 .rows = &PyTuple_GET_ITEM(args[0], 0),

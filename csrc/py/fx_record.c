@@ -57,20 +57,11 @@ static bool is_keyword(const char *s, size_t n)
     return false;
 }
 
-/* The bytes of an exact ASCII string, or NULL. */
-static const char *ascii(PyObject *o, size_t *len)
-{
-    if (!o || !PyUnicode_CheckExact(o) || !PyUnicode_IS_COMPACT_ASCII(o))
-        return NULL;
-    *len = (size_t)PyUnicode_GET_LENGTH(o);
-    return (const char *)PyUnicode_1BYTE_DATA(o);
-}
-
 /* A name that Python code can use as it is. */
 static bool is_name(PyObject *o, bool may_be_keyword)
 {
     size_t len;
-    const char *s = ascii(o, &len);
+    const char *s = fx_ascii(o, &len);
 
     return s && is_word(s, len) && (may_be_keyword || !is_keyword(s, len));
 }
@@ -88,7 +79,7 @@ static bool is_quotable(const char *s, size_t n)
 static bool is_path(PyObject *o)
 {
     size_t len, start = 0, parts = 0;
-    const char *s = ascii(o, &len);
+    const char *s = fx_ascii(o, &len);
 
     for (size_t i = 0; s && i <= len; i++) {
         if (i < len && s[i] != '.')
