@@ -76,6 +76,7 @@ def arguments() -> argparse.Namespace:
         const=str(HERE / "PIPELINE.md"),
         help="write a report too (default file: benchmarks/PIPELINE.md)",
     )
+    parser.add_argument("--readme", action="store_true", help="put the ratios into the README's table")
     return parser.parse_args()
 
 
@@ -226,6 +227,20 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def update_readme(rows: list[dict[str, Any]]) -> None:
+    """Write the rows that have a target between the marks in the README."""
+    lines = ["| stage | model | target | with `accelerate()` |", "|---|---|---:|---:|"]
+    for row in rows:
+        if row["target"] is not None:
+            ratio = f"{number(row['ratio']['median'])}x"
+            lines.append(f"| {row['stage']} | {row['model']} | {row['target']:g}x | {ratio} |")
+    readme = HERE.parent / "README.md"
+    begin, end = "<!-- pipeline: begin -->", "<!-- pipeline: end -->"
+    before, rest = readme.read_text().split(begin)
+    table = "\n".join(lines)
+    readme.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}")
+
+
 def main() -> int:
     args = arguments()
     if args.quick:
@@ -254,6 +269,8 @@ def main() -> int:
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
     if args.markdown:
         Path(args.markdown).write_text(markdown(result))
+    if args.readme:
+        update_readme(rows)
     return 0
 
 
