@@ -57,8 +57,13 @@ TARGETS: list[tuple[str, str, int, float | None, float | None]] = [
     ("eliminate_dead_code", "llama", 64, None, 4.1),
 ]
 ZOO = [("bert", 12), ("llama", 8), ("vit", 12), ("resnet", 16), ("mobilenet", 17)]
-# XNNPACKQuantizer observes the integer sums of a mask, and fails at calibration.
-LEFT_OUT = {("bert", "XNNPACK"), ("llama", "XNNPACK"), ("vit", "qat"), ("bert", "qat"), ("llama", "qat")}
+# Training a whole zoo takes long, and one model is among the targets. XNNPACKQuantizer observes the integer sums of a
+# mask, and fails at calibration.
+LEFT_OUT = (
+    [("bert", "XNNPACK"), ("llama", "XNNPACK")]
+    + [(name, "qat") for name, _ in ZOO]
+    + [(name, "QAT") for name, _ in ZOO]
+)
 
 
 def arguments() -> argparse.Namespace:
@@ -87,7 +92,7 @@ def rows_of(args: argparse.Namespace) -> Iterator[tuple[str, str, int, float | N
     if args.zoo:
         for name, layers in ZOO:
             for stage in stages.stages(stages.Model(name, layers)):
-                if not any(name == model and part.lower() in stage.lower() for model, part in LEFT_OUT):
+                if not any(name == model and part in stage for model, part in LEFT_OUT):
                     yield stage, name, layers, None, None
 
 
@@ -171,6 +176,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['nodes']:,}",
         f"{number(row['without']['median'] * 1e3)} ms",
         f"{number(row['with']['median'] * 1e3)} ms",
+        number(row["with"]["median"] / row["nodes"] * 1e6),
         f"{number(ratio['median'])}x",
         f"{number(ratio['low'])}-{number(ratio['high'])}",
         "" if row["floor"] is None else f"{row['floor']:g}x",
@@ -179,8 +185,20 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-HEAD = ("stage", "model", "nodes", "torch", "accelerated", "ratio", "quarters", "plain Python", "target", "met")
-WIDTHS = (34, 16, 7, 11, 11, 7, 11, 12, 7, 3)
+HEAD = (
+    "stage",
+    "model",
+    "nodes",
+    "torch",
+    "accelerated",
+    "us a node",
+    "ratio",
+    "quarters",
+    "plain Python",
+    "target",
+    "met",
+)
+WIDTHS = (34, 20, 7, 11, 11, 9, 7, 11, 12, 7, 3)
 
 
 def line(row: dict[str, Any]) -> str:
@@ -204,6 +222,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"- Python {machine['python']}, torch {machine['torch']}, one torch thread",
         "- CPU time, medians over the rounds; with and without take turns in one process. Graphs, code and",
         "  outputs were compared first. Histogram observers take the range they saw, in both.",
+        "- *us a node*: of the exported graph, accelerated; where it stays the same from size to size, growth is linear.",
         "- *plain Python*: what the same swaps gave, written in plain Python, measured apart from this run.",
         "",
         f"| {' | '.join(HEAD)} |",

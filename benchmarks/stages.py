@@ -43,7 +43,7 @@ class Model:
 
     @property
     def title(self) -> str:
-        return f"{self.name} of {self.layers}"
+        return f"{self.name}, {self.layers} blocks"
 
     @cached_property
     def source(self) -> tuple[torch.nn.Module, zoo.Args]:
