@@ -40,6 +40,8 @@ TARGETS: list[tuple[str, str, int, float | None, float | None]] = [
     ("convert_pt2e, X86", "llama", 32, 6, 4.4),
     ("convert_pt2e, X86", "llama", 128, 6, None),
     ("convert_pt2e, X86", "resnet", 64, 4, 2.9),
+    ("prepare, call, convert, call, X86", "llama", 64, None, None),
+    ("prepare, call, convert, call, X86", "resnet", 64, None, None),
     ("prepare_qat_pt2e, cold cache", "mobilenet", 17, 2.5, 2.1),
     ("prepare_qat_pt2e, warm cache", "mobilenet", 17, None, 30),
     ("convert_pt2e after QAT, cold cache", "mobilenet", 17, 9, 7.8),

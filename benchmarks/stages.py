@@ -121,6 +121,15 @@ def convert(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return convert_pt2e(module)
 
 
+def quantize(module: torch.fx.GraphModule, quantizer: Any, args: zoo.Args) -> torch.fx.GraphModule:
+    """The whole of it. The first call of a module has its code made, which accelerate() puts off until then."""
+    prepared = prepare(module, quantizer)
+    prepared(*args)
+    converted = convert(prepared)
+    converted(*args)
+    return converted
+
+
 def use_plain_range() -> None:
     """Let histogram observers take the range they saw: their search is tensor maths, and the same for both."""
     observer = importlib.import_module("torchao.quantization.pt2e.observer")
@@ -229,6 +238,12 @@ def stages(model: Model) -> dict[str, Stage]:
                 same_module(args),
             ),
             Stage(f"convert_pt2e, {title}", made, convert, same_module(args)),
+            Stage(
+                f"prepare, call, convert, call, {title}",
+                lambda: copy.deepcopy(model.module),
+                lambda module: quantize(module, quantizer(), args),
+                same_module(args),
+            ),
         ]
 
     def trained() -> torch.fx.GraphModule:
