@@ -84,3 +84,21 @@ def test_insert_nodes(kind):
         fastexport.insert_nodes(graph, [Insertion(made[0], torch.neg, (made[0],)), Insertion(made[0], "no function")])
     assert state(graph) == before
     assert graph.call_function(torch.sin, (made[0],)).next.op == "root"  # the insert point is where it was
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_replace_all_uses_of_chosen_users(native):
+    source = torch.fx.symbolic_trace(lambda x: torch.relu(x) + torch.neg(x)).graph
+    graph = fastexport.from_fx(source) if native else source
+    x = next(iter(graph.nodes))
+    x.meta["scale"] = [1]
+    [observed] = fastexport.insert_nodes(graph, [fastexport.Insertion(x, torch.abs, (x,), before=False)])
+    pairs = [(x, observed)]
+    fastexport.replace_all_uses(graph, pairs, delete_user_cb=lambda user: user is not observed, propagate_meta=True)
+    assert [user.name for user in x.users] == ["abs_1"] and observed.args == (x,)
+    assert [user.name for user in observed.users] == ["relu", "neg"]
+    assert observed.meta["scale"] == [1]
+    graph.lint()
+    with pytest.raises(ZeroDivisionError):
+        fastexport.replace_all_uses(graph, pairs, delete_user_cb=lambda user: 1 // 0)
+    graph.lint()

@@ -6,7 +6,7 @@ Graph it is a loop over its methods. Everything is checked before the first chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastexport._graph import Graph
@@ -71,28 +71,47 @@ def erase_nodes(graph: Any, nodes: Iterable[Any]) -> None:
         graph.erase_node(node)
 
 
-def replace_all_uses(graph: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+def replace_all_uses(
+    graph: Any,
+    pairs: Iterable[tuple[Any, Any]],
+    *,
+    delete_user_cb: Callable[[Any], bool] | None = None,
+    propagate_meta: bool = False,
+) -> None:
     """For each pair (old, new), one after the other, put new in the place of old in all its users.
 
     Args:
         graph: a fastexport Graph or a torch.fx.Graph.
         pairs: pairs of its nodes.
+        delete_user_cb: called with each user; where it gives false, that user keeps the old node.
+        propagate_meta: copy the meta of old to new, whose own must be empty.
 
     Raises:
         ValueError: a node is of another graph, or erased. Nothing is replaced then.
         AttributeError: something is no node.
+        Exception: what delete_user_cb raises; the pairs before are replaced then.
+
+    >>> import operator
+    >>> g = Graph()
+    >>> x = g.placeholder("x")
+    >>> a = g.call_function(operator.neg, (x,))
+    >>> [observed] = insert_nodes(g, [Insertion(a, operator.pos, (x,))])
+    >>> replace_all_uses(g, [(x, observed)], delete_user_cb=lambda user: user is not observed)
+    >>> a.args, observed.args
+    ((pos,), (x,))
     """
     pairs = [(old, new) for old, new in pairs]
     for node in (node for pair in pairs for node in pair):
         if node.graph is not graph or node._erased:
             raise ValueError(f"node '{node}' is {'erased' if node._erased else 'a node of another graph'}")
-    if not isinstance(graph, Graph):
-        from fastexport import _torch
-
-        _torch.replace_all_uses(graph, pairs)
+    if delete_user_cb is not None or propagate_meta or isinstance(graph, Graph):
+        chosen = {} if delete_user_cb is None else {"delete_user_cb": delete_user_cb}
+        for old, new in pairs:
+            old.replace_all_uses_with(new, propagate_meta=propagate_meta, **chosen)
         return
-    for old, new in pairs:
-        old.replace_all_uses_with(new)
+    from fastexport import _torch
+
+    _torch.replace_all_uses(graph, pairs)
 
 
 def insert_nodes(graph: Any, insertions: Iterable[Insertion | Sequence[Any]]) -> list[Any]:
