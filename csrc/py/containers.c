@@ -17,7 +17,7 @@ static PyObject *emptied_copy(PyObject *o)
 
     if (!copy)
         return NULL;
-    if (Py_TYPE(copy) != Py_TYPE(o) || !(result = PyObject_CallMethod(copy, "clear", NULL))) {
+    if (copy == o || Py_TYPE(copy) != Py_TYPE(o) || !(result = PyObject_CallMethod(copy, "clear", NULL))) {
         Py_DECREF(copy);
         return PyErr_Occurred() ? NULL : Py_NewRef(o);
     }
@@ -53,16 +53,16 @@ static int memo_grow(container_memo *memo)
     return 0;
 }
 
-/* Originals are held too, or another object could come to stand at the address of one. */
+/* Originals are held too, or another object could come to stand at the address of one. The first copy stays. */
 static int remember(container_memo *memo, PyObject *o, PyObject *copy)
 {
     if (memo->count * 2 >= memo->capacity && memo_grow(memo) < 0)
         return -1;
     container_copy *slot = &memo->slots[slot_of(memo, o)];
-    memo->count += !slot->original;
-    if (!slot->original)
-        slot->original = Py_NewRef(o);
-    Py_XSETREF(slot->copy, Py_NewRef(copy));
+    if (slot->original)
+        return 0;
+    *slot = (container_copy){.original = Py_NewRef(o), .copy = Py_NewRef(copy)};
+    memo->count++;
     return 0;
 }
 
@@ -117,11 +117,11 @@ static PyObject *copy_plain_dict(PyObject *o, container_memo *memo)
             continue;
         Py_INCREF(key);
         Py_INCREF(value);
-        PyObject *new = copy_containers(value, memo);
-        result = new ? 0 : -1;
-        if (new &&new != value)
-            result = PyDict_SetItem(copy, key, new);
-        Py_XDECREF(new);
+        PyObject *copied = copy_containers(value, memo);
+        result = copied ? 0 : -1;
+        if (copied && copied != value)
+            result = PyDict_SetItem(copy, key, copied);
+        Py_XDECREF(copied);
         Py_DECREF(value);
         Py_DECREF(key);
     }
@@ -159,7 +159,7 @@ static PyObject *copy_list(PyObject *o, container_memo *memo)
     return copy;
 }
 
-/* A tuple is copied only when something in it is. */
+/* A tuple is copied only when something in it is; when it is in itself, only once. */
 static PyObject *copy_tuple(PyObject *o, container_memo *memo)
 {
     Py_ssize_t len = PyTuple_GET_SIZE(o);
@@ -181,7 +181,11 @@ static PyObject *copy_tuple(PyObject *o, container_memo *memo)
         else
             Py_DECREF(value);
     }
-    return copy ? copy : Py_NewRef(o);
+    PyObject *earlier = copy ? recall(memo, o) : Py_NewRef(o);
+    if (!earlier)
+        return copy;
+    Py_XDECREF(copy);
+    return earlier;
 }
 
 PyObject *copy_containers(PyObject *o, container_memo *memo)

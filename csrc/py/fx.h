@@ -283,6 +283,17 @@ static inline const char *fx_ascii(PyObject *o, size_t *len)
     return (const char *)PyUnicode_1BYTE_DATA(o);
 }
 
+/* Whether some bytes are a Python identifier of ASCII letters, which a keyword is too. */
+static inline bool fx_is_word(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool letter = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || s[i] == '_';
+        if (!letter && (i == 0 || s[i] < '0' || s[i] > '9'))
+            return false;
+    }
+    return n > 0;
+}
+
 /* ---- functions of the module ------------------------------------------------------------------------------------------------ */
 
 PyObject *fx_configure(PyObject *m, PyObject *const *args, Py_ssize_t nargs);

@@ -2,8 +2,9 @@
  *
  * Names come in the order in which torch asks for them, for each may be the reason that a later one is numbered. They are
  * taken in the set and the dict of torch's own namespace, as the names of globals are by the function that tells what a
- * call is written as. Between two such calls no Python code runs. What a record can't hold, or what this file doesn't
- * know how to write, makes it give up: a function returns -1 without an exception, and torch generates the code.
+ * call is written as. Python code runs in such calls and in a repr; it may change a list or dict in the record, so what is
+ * written is held, and sizes are read anew. What a record can't hold, or what this file doesn't know how to write, makes it
+ * give up: a function returns -1 without an exception, and torch generates the code.
  */
 #include "fx.h"
 
@@ -196,15 +197,14 @@ static int write_constant(writer *w, PyObject *o)
 static int write_sequence(writer *w, PyObject *o, int depth)
 {
     bool is_tuple = PyTuple_CheckExact(o);
-    Py_ssize_t count = Py_SIZE(o);
 
     fe_buffer_char(&w->code, is_tuple ? '(' : '[');
-    for (Py_ssize_t i = 0; i < count; i++) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
         fe_buffer_text(&w->code, i > 0 ? ", " : "");
         if (write_value(w, PySequence_Fast_GET_ITEM(o, i), depth) < 0)
             return -1;
     }
-    fe_buffer_text(&w->code, !is_tuple ? "]" : count == 1 ? ",)" : ")");
+    fe_buffer_text(&w->code, !is_tuple ? "]" : Py_SIZE(o) == 1 ? ",)" : ")");
     return 0;
 }
 
@@ -241,8 +241,7 @@ static int write_slice(writer *w, const PySliceObject *o, int depth)
     return 0;
 }
 
-/* An argument as torch writes it. In dicts it leaves that to Python, which writes all that a record holds the same way. */
-static int write_value(writer *w, PyObject *o, int depth)
+static int write_held_value(writer *w, PyObject *o, int depth)
 {
     PyObject *type = (PyObject *)Py_TYPE(o);
 
@@ -257,6 +256,15 @@ static int write_value(writer *w, PyObject *o, int depth)
     if (PyDict_CheckExact(o) || type == w->st->dict_type)
         return write_dict(w, o, depth + 1);
     return PySlice_Check(o) ? write_slice(w, (PySliceObject *)o, depth + 1) : write_constant(w, o);
+}
+
+/* An argument as torch writes it. In dicts it leaves that to Python, which writes all that a record holds the same way. */
+static int write_value(writer *w, PyObject *o, int depth)
+{
+    Py_INCREF(o);
+    int result = write_held_value(w, o, depth);
+    Py_DECREF(o);
+    return result;
 }
 
 /* A call's parentheses, and in them its arguments from some position on. */
@@ -285,16 +293,6 @@ static int write_arguments(writer *w, PyObject *args, PyObject *kwargs, Py_ssize
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------------ */
 
-static bool is_identifier(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        bool letter = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || s[i] == '_';
-        if (!letter && (i == 0 || s[i] < '0' || s[i] > '9'))
-            return false;
-    }
-    return n > 0;
-}
-
 static size_t part_length(const char *path, const char *end)
 {
     const char *dot = memchr(path, '.', (size_t)(end - path));
@@ -312,7 +310,7 @@ static int write_path(writer *w, PyObject *base, PyObject *target)
         return -1;
     for (const char *at = path; at <= end; at += n + 1) {
         n = part_length(at, end);
-        fe_buffer_text(&w->code, is_identifier(at, n) ? "" : "getattr(");
+        fe_buffer_text(&w->code, fx_is_word(at, n) ? "" : "getattr(");
     }
     if (!base)
         fe_buffer_text(&w->code, w->root);
@@ -320,7 +318,7 @@ static int write_path(writer *w, PyObject *base, PyObject *target)
         return -1;
     for (const char *at = path; at <= end; at += n + 1) {
         n = part_length(at, end);
-        bool word = is_identifier(at, n);
+        bool word = fx_is_word(at, n);
         fe_buffer_text(&w->code, word ? "." : ", \"");
         fe_buffer_add(&w->code, at, n);
         fe_buffer_text(&w->code, word ? "" : "\")");

@@ -3,13 +3,16 @@
  * First all new nodes are made aside, with their arguments and meta; then they are named, and entered into the graph one
  * by one. A graph that torch's own loop has to deal with - a node that is used before it is copied, an argument that
  * create_node would warn of, a container that is none of torch.fx's - is found out in the first part, when nothing has
- * been changed. The collector is off meanwhile: it would go over the growing heap again and again and find nothing.
+ * been changed. In both parts a hash or a comparison may run Python code and change the graphs: what is read is held, and
+ * places are looked at again. The collector is off meanwhile: it would go over the growing heap again and again and find
+ * nothing.
  */
 #include "fx_edit.h"
 
 /* A new node, and what has been done for it, so that it can be undone. */
 typedef struct {
-    PyObject *node; /* strong; NULL: there is no copy, for the map has one already */
+    PyObject *node;   /* strong; NULL: there is no copy, for the map has one already */
+    PyObject *inputs; /* strong: its dict of operands */
     fx_name name;
     bool named, joined, known, linked, listed, mapped;
 } copied;
@@ -22,7 +25,7 @@ typedef struct {
     fx_naming naming;
     copied *items; /* by node of the source */
     uint32_t count;
-    PyObject *output; /* borrowed from the snapshot: where torch.fx ends */
+    PyObject *result; /* strong: a tuple with room for the output node, where torch.fx ends */
 } copier;
 
 /* What a step comes to. */
@@ -124,7 +127,7 @@ static PyObject *map_list(mapper *m, PyObject *o)
     PyObject *list = new_container(m, m->c->st->list_type, &PyList_Type);
 
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(o); i++) {
-        PyObject *item = map(m, PyList_GET_ITEM(o, i));
+        PyObject *held = Py_XNewRef(PyList_GET_ITEM(o, i)), *item = map(m, held);
         if (item && PyList_Append(list, item) < 0) {
             m->result = FAILED;
             Py_CLEAR(list);
@@ -132,6 +135,7 @@ static PyObject *map_list(mapper *m, PyObject *o)
         if (!item)
             Py_CLEAR(list);
         Py_XDECREF(item);
+        Py_XDECREF(held);
     }
     return list;
 }
@@ -149,6 +153,8 @@ static PyObject *map_dict(mapper *m, PyObject *o)
             Py_DECREF(dict);
             return give_up(m, UNFIT);
         }
+        Py_INCREF(key);
+        Py_INCREF(value);
         PyObject *item = map(m, value);
         if (item && PyDict_SetItem(dict, key, item) < 0) {
             m->result = FAILED;
@@ -157,6 +163,8 @@ static PyObject *map_dict(mapper *m, PyObject *o)
         if (!item)
             Py_CLEAR(dict);
         Py_XDECREF(item);
+        Py_DECREF(value);
+        Py_DECREF(key);
     }
     return dict;
 }
@@ -212,49 +220,61 @@ static bool is_fit(const copier *c, PyObject *node, const fx_call *call)
            (call->code == FE_OP_CALL_FUNCTION ? PyCallable_Check(call->target) : PyUnicode_Check(call->target));
 }
 
+/* What a copy takes over from a node: strong, for Python code may run while its arguments are mapped. */
+typedef struct {
+    PyObject *type, *args, *kwargs, *meta;
+} parts;
+
+static void parts_clear(parts *p)
+{
+    Py_XDECREF(p->type);
+    Py_XDECREF(p->args);
+    Py_XDECREF(p->kwargs);
+    Py_XDECREF(p->meta);
+}
+
 /* A node without a name, in no list yet, and no user of anything. */
-static PyObject *new_node(copier *c, PyObject *node, const fx_call *call, PyObject *inputs, PyObject *args,
-                          PyObject *kwargs)
+static PyObject *new_node(copier *c, const fx_call *call, const parts *p, PyObject *inputs)
 {
     const fx_layout *l = &c->st->fx;
-    PyObject *users = PyDict_New(), *meta = PyDict_Copy(fx_get(node, l->meta));
-    PyObject *made = users && meta ? l->node_type->tp_new(l->node_type, c->none_args, NULL) : NULL;
+    PyObject *users = PyDict_New(), *made = users ? l->node_type->tp_new(l->node_type, c->none_args, NULL) : NULL;
 
     if (!made) {
         Py_XDECREF(users);
-        Py_XDECREF(meta);
         return NULL;
     }
-    PyObject *const values[] = {Py_NewRef(made),         Py_NewRef(made),
-                                Py_NewRef(c->graph),     Py_NewRef(call->op),
-                                Py_NewRef(call->target), Py_NewRef(fx_get(node, l->type)),
-                                Py_NewRef(inputs),       Py_NewRef(args),
-                                Py_NewRef(kwargs),       users,
-                                Py_NewRef(Py_None),      meta};
+    PyObject *const values[] = {made,   made,    c->graph,  call->op, call->target, p->type,
+                                inputs, p->args, p->kwargs, users,    Py_None,      p->meta};
     const Py_ssize_t offsets[] = {l->prev,        l->next, l->graph,  l->op,    l->target,  l->type,
                                   l->input_nodes, l->args, l->kwargs, l->users, l->repr_fn, l->meta};
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
-        *fx_slot(made, offsets[i]) = values[i];
+        *fx_slot(made, offsets[i]) = Py_NewRef(values[i]);
+    Py_DECREF(users);
     return made;
 }
 
 static int make_node(copier *c, uint32_t index)
 {
     const fx_layout *l = &c->st->fx;
-    PyObject *node = c->s.nodes[index], *args, *kwargs = NULL;
-    fx_call *call = &c->s.calls.items[c->s.call[index]];
-    fe_op op = (fe_op)call->code;
+    PyObject *node = c->s.nodes[index];
+    const fx_call *call = &c->s.calls.items[c->s.call[index]];
 
     if (!is_fit(c, node, call))
         return UNFIT;
-    mapper m = {.c = c, .inputs = PyDict_New(), .result = FAILED};
-    m.warns = op == FE_OP_CALL_FUNCTION || op == FE_OP_CALL_METHOD || op == FE_OP_CALL_MODULE;
-    args = m.inputs ? map(&m, fx_get(node, l->args)) : NULL;
-    kwargs = args ? map(&m, fx_get(node, l->kwargs)) : NULL;
-    if (kwargs)
-        m.result = (c->items[index].node = new_node(c, node, call, m.inputs, args, kwargs)) ? DONE : FAILED;
-    Py_XDECREF(args);
-    Py_XDECREF(kwargs);
+    parts from = {.type = Py_NewRef(fx_get(node, l->type)),
+                  .args = Py_NewRef(fx_get(node, l->args)),
+                  .kwargs = Py_NewRef(fx_get(node, l->kwargs)),
+                  .meta = Py_NewRef(fx_get(node, l->meta))},
+          to = {.type = Py_NewRef(from.type), .meta = PyDict_Copy(from.meta)};
+    mapper m = {.c = c, .inputs = to.meta ? PyDict_New() : NULL, .result = FAILED};
+    m.warns = call->code == FE_OP_CALL_FUNCTION || call->code == FE_OP_CALL_METHOD || call->code == FE_OP_CALL_MODULE;
+    if (m.inputs && (to.args = map(&m, from.args)) && (to.kwargs = map(&m, from.kwargs))) {
+        c->items[index].node = new_node(c, call, &to, m.inputs);
+        c->items[index].inputs = Py_NewRef(m.inputs);
+        m.result = c->items[index].node ? DONE : FAILED;
+    }
+    parts_clear(&from);
+    parts_clear(&to);
     Py_XDECREF(m.inputs);
     return m.result;
 }
@@ -271,7 +291,7 @@ static int make_nodes(copier *c)
         if (known < 0)
             return FAILED;
         if (!known && c->s.calls.items[c->s.call[i]].code == FE_OP_OUTPUT) {
-            c->output = node;
+            PyTuple_SET_ITEM(c->result, 0, Py_NewRef(node));
             return DONE;
         }
         c->count = i + 1;
@@ -279,7 +299,33 @@ static int make_nodes(copier *c)
         if (made != DONE)
             return made;
     }
+    PyTuple_SET_ITEM(c->result, 0, Py_NewRef(Py_None));
     return DONE;
+}
+
+/* ---- places in the graph ----------------------------------------------------------------------------------------------- */
+
+/* Whether nodes can be put before the anchor. */
+static bool is_anchor(const copier *c)
+{
+    const fx_layout *l = &c->st->fx;
+    PyObject *prev;
+
+    return fx_is_plain(l, c->anchor) && fx_get(c->anchor, l->graph) == c->graph && !fx_is_erased(l, c->anchor) &&
+           (prev = fx_get(c->anchor, l->prev)) && fx_is_node(l, prev) && fx_get(prev, l->next) == c->anchor;
+}
+
+static bool is_linked(const fx_layout *l, PyObject *node)
+{
+    PyObject *prev = fx_get(node, l->prev), *next = fx_get(node, l->next);
+
+    return prev && next && fx_is_node(l, prev) && fx_is_node(l, next);
+}
+
+static int was_changed(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "the torch.fx graph was changed by code that ran during the edit");
+    return FAILED;
 }
 
 /* ---- nodes entered ---------------------------------------------------------------------------------------------------- */
@@ -289,16 +335,21 @@ static int enter(copier *c, uint32_t index)
     const fx_layout *l = &c->st->fx;
     copied *i = &c->items[index];
     fx_call *call = &c->s.calls.items[c->s.call[index]];
+    PyObject *candidate = fx_get(c->s.nodes[index], l->name);
 
-    i->name.candidate = Py_NewRef(fx_get(c->s.nodes[index], l->name));
+    if (!candidate)
+        return was_changed();
+    i->name.candidate = Py_NewRef(candidate);
     i->named = fx_naming_give(&c->naming, &i->name) == 0;
     if (!i->named)
         return FAILED;
     *fx_slot(i->node, l->name) = Py_NewRef(i->name.name);
-    i->joined = fx_join_operands(l, i->node, NULL, fx_get(i->node, l->input_nodes)) == 0;
+    i->joined = fx_join_operands(l, i->node, NULL, i->inputs) == 0;
     i->known = i->joined && PyDict_SetItem(c->naming.tables.objects, i->node, i->name.name) == 0;
     if (!i->known)
         return FAILED;
+    if (!is_anchor(c))
+        return was_changed();
     PyObject *done = l->prepend(c->anchor, i->node);
     if (!done)
         return FAILED;
@@ -315,7 +366,7 @@ static void undo(copier *c, uint32_t index)
 {
     const fx_layout *l = &c->st->fx;
     copied *i = &c->items[index];
-    PyObject *operand, *value;
+    PyObject *operand, *value, *users;
     Py_ssize_t at = 0;
 
     if (!i->node)
@@ -324,12 +375,14 @@ static void undo(copier *c, uint32_t index)
         fx_discard(c->map, c->s.nodes[index]);
     if (i->listed)
         fx_discard(c->s.calls.items[c->s.call[index]].listed, i->node);
-    if (i->linked)
+    if (i->linked && is_linked(l, i->node))
         fx_unlink(l, i->node);
     if (i->known)
         fx_discard(c->naming.tables.objects, i->node);
-    while (i->joined && PyDict_Next(fx_get(i->node, l->input_nodes), &at, &operand, &value))
-        fx_discard(fx_get(operand, l->users), i->node);
+    while (i->joined && PyDict_Next(i->inputs, &at, &operand, &value)) {
+        if ((users = fx_get(operand, l->users)) && PyDict_Check(users))
+            fx_discard(users, i->node);
+    }
     fx_naming_undo(&c->naming, &i->name);
     PyErr_Clear();
 }
@@ -363,15 +416,6 @@ static int enter_all(copier *c)
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_anchor(const copier *c)
-{
-    const fx_layout *l = &c->st->fx;
-    PyObject *prev;
-
-    return fx_is_plain(l, c->anchor) && fx_get(c->anchor, l->graph) == c->graph && !fx_is_erased(l, c->anchor) &&
-           (prev = fx_get(c->anchor, l->prev)) && fx_is_node(l, prev) && fx_get(prev, l->next) == c->anchor;
-}
-
 static int copy(copier *c, PyObject *source)
 {
     PyObject *root = NULL;
@@ -379,7 +423,7 @@ static int copy(copier *c, PyObject *source)
 
     Py_XDECREF(root);
     if (result < 0 || fx_tables_get(c->graph, &c->naming.tables) < 0 || !(c->none_args = PyTuple_New(0)) ||
-        fx_snapshot_take(&c->s, c->st, source) < 0)
+        !(c->result = PyTuple_New(1)) || fx_snapshot_take(&c->s, c->st, source) < 0)
         return FAILED;
     fx_snapshot_hold(&c->s);
     if (!c->s.regular || !is_anchor(c))
@@ -404,12 +448,14 @@ static void finish(copier *c, bool failed)
     }
     for (uint32_t i = 0; i < c->count; i++) {
         Py_XDECREF(c->items[i].node);
+        Py_XDECREF(c->items[i].inputs);
         fx_name_clear(&c->items[i].name);
     }
     PyMem_RawFree(c->items);
     fx_snapshot_clear(&c->s);
     fx_tables_clear(&c->naming.tables);
     Py_XDECREF(c->none_args);
+    Py_XDECREF(c->result);
     PyErr_Restore(type, value, traceback);
 }
 
@@ -439,7 +485,7 @@ PyObject *fx_copy(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     int collecting = PyGC_Disable();
     int done = copy(&c, args[2]);
     if (done == DONE)
-        result = PyTuple_Pack(1, c.output ? c.output : Py_None);
+        result = Py_NewRef(c.result);
     else if (done == UNFIT)
         result = Py_NewRef(Py_None);
     finish(&c, done != DONE);

@@ -1,46 +1,27 @@
 /* fx_record.c - what the code of a torch.fx graph depends on, written down so that the code can be made later.
  *
- * The record is a flat tuple of FX_ROW objects a node, from which nodes of no graph can be made, fit to generate code from. The objects in it never change: arguments are replaced as a whole,
- * names and targets are strings or functions. It is only made when code generation from it can't raise: whatever might,
- * or might come out another way later, makes fx_record return None, and torch generates the code at once.
+ * The record is a flat tuple of FX_ROW objects a node, from which nodes of no graph can be made, fit to generate code from.
+ * The objects in it never change: arguments are replaced as a whole, names and targets are strings or functions. It is only
+ * made when code generation from it can't raise: whatever might, or might come out another way later, makes fx_record
+ * return None, and torch generates the code at once.
+ *
+ * First comes all that may run Python code, which may change the graph; then the graph is checked and written down with
+ * slot reads only; then the table of find_nodes, of which the record has nothing, is put in order.
  */
 #include "fx.h"
 
 #define MAX_NESTED 8 /* of arguments; code nested deeper than Python's parser can take is an error */
 #define MAX_PARTS 32 /* of a path: each may become a nested call of getattr */
 
-/* What a record has of each node. */
-
 typedef struct {
     const module_state *st;
     fx_snapshot s;
     PyObject *kinds; /* tuple: classes of other constants whose text is fixed */
-    int *least;      /* by call of a function: how many arguments it takes; negative: and the first is a node */
+    long *least;     /* by call of a function: how many arguments it takes; negative: and the first is a node */
     PyObject *table; /* of find_nodes */
 } recorder;
 
 /* ---- text that is fit for code -------------------------------------------------------------------------------------- */
-
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_word(const char *s, size_t n)
-{
-    if (n == 0 || !is_letter(s[0]))
-        return false;
-    for (size_t i = 1; i < n; i++) {
-        if (!is_letter(s[i]) && !is_digit(s[i]))
-            return false;
-    }
-    return true;
-}
 
 static bool is_keyword(const char *s, size_t n)
 {
@@ -63,14 +44,14 @@ static bool is_name(PyObject *o, bool may_be_keyword)
     size_t len;
     const char *s = fx_ascii(o, &len);
 
-    return s && is_word(s, len) && (may_be_keyword || !is_keyword(s, len));
+    return s && fx_is_word(s, len) && (may_be_keyword || !is_keyword(s, len));
 }
 
 /* Part of a path that code reaches with getattr and a string. */
 static bool is_quotable(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!is_letter(s[i]) && !is_digit(s[i]) && s[i] != '-')
+        if (s[i] != '-' && !(s[i] >= '0' && s[i] <= '9') && !fx_is_word(s + i, 1))
             return false;
     }
     return n > 0;
@@ -116,23 +97,27 @@ static bool is_own_node(const recorder *r, const PyObject *o)
     return Py_TYPE(o) == r->st->fx.node_type && fx_snapshot_find(&r->s, o) != FE_NONE_ID;
 }
 
+/* Plain lists and dicts, which insert_arg leaves in arguments, may be changed before the code is made: they are not fit. */
 static bool is_writable(const recorder *r, PyObject *o, int depth)
 {
-    PyObject *type = (PyObject *)Py_TYPE(o), *key, *value;
+    PyObject *type, *key, *value;
     Py_ssize_t at = 0;
 
+    if (!o)
+        return false;
     if (is_own_node(r, o))
         return true;
+    type = (PyObject *)Py_TYPE(o);
     if (depth == MAX_NESTED)
         return false;
-    if (PyTuple_CheckExact(o) || PyList_CheckExact(o) || type == r->st->list_type) {
+    if (PyTuple_CheckExact(o) || type == r->st->list_type) {
         for (Py_ssize_t i = 0; i < Py_SIZE(o); i++) {
             if (!is_writable(r, PySequence_Fast_GET_ITEM(o, i), depth + 1))
                 return false;
         }
         return true;
     }
-    if (PyDict_CheckExact(o) || type == r->st->dict_type) {
+    if (type == r->st->dict_type) {
         while (PyDict_Next(o, &at, &key, &value)) {
             if (!PyUnicode_CheckExact(key) || !is_constant(r, key) || !is_writable(r, value, depth + 1))
                 return false;
@@ -161,16 +146,8 @@ static bool are_kwargs_writable(const recorder *r, PyObject *kwargs)
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
-/* Whether meta says that the function of a node was wrapped while it was traced: 1, 0, or -1. */
-static int is_wrapped(const recorder *r, PyObject *meta)
-{
-    PyObject *flag = PyDict_GetItemWithError(meta, r->st->str_is_wrapped);
-
-    return flag ? PyObject_IsTrue(flag) : PyErr_Occurred() ? -1 : 0;
-}
-
-/* Whether the parts that depend on a node's opcode are fit: 1, 0, or -1. */
-static int is_call_fit(const recorder *r, uint32_t index, PyObject *target, PyObject *args)
+/* Whether the parts that depend on a node's opcode are fit. */
+static bool is_call_fit(const recorder *r, uint32_t index, PyObject *target, PyObject *args)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
     bool first_is_node = count > 0 && is_own_node(r, PyTuple_GET_ITEM(args, 0));
@@ -185,31 +162,27 @@ static int is_call_fit(const recorder *r, uint32_t index, PyObject *target, PyOb
     case FE_OP_CALL_METHOD:
         return first_is_node && is_path(target);
     case FE_OP_CALL_FUNCTION:
-        if (count < abs(r->least[call]) || (r->least[call] < 0 && !first_is_node))
-            return 0;
-        int wrapped = is_wrapped(r, fx_get(r->s.nodes[index], r->st->fx.meta));
-        return wrapped < 0 ? -1 : !wrapped;
+        return count >= labs(r->least[call]) && (r->least[call] >= 0 || first_is_node);
     case FE_OP_OUTPUT:
         return count > 0;
     default:
-        return 0;
+        return false;
     }
 }
 
-static int is_fit(const recorder *r, uint32_t index)
+/* Runs no Python code. A node that calls something else than it did at first was changed meanwhile. */
+static bool is_fit(const recorder *r, uint32_t index)
 {
     const fx_layout *l = &r->st->fx;
-    PyObject *node = r->s.nodes[index], *args = fx_get(node, l->args), *kwargs = fx_get(node, l->kwargs),
-             *meta = fx_get(node, l->meta), *users = fx_get(node, l->users);
+    const fx_call *call = &r->s.calls.items[r->s.call[index]];
+    PyObject *node = r->s.nodes[index], *target = fx_get(node, l->target), *args = fx_get(node, l->args),
+             *kwargs = fx_get(node, l->kwargs), *users = fx_get(node, l->users);
 
-    if (Py_TYPE(node) != l->node_type || fx_get(node, l->graph) != r->s.graph ||
-        !is_name(fx_get(node, l->name), true) || fx_get(node, l->type) != Py_None || !args ||
-        !PyTuple_CheckExact(args) || !kwargs ||
-        (!PyDict_CheckExact(kwargs) && (PyObject *)Py_TYPE(kwargs) != r->st->dict_type) || !users ||
-        !PyDict_CheckExact(users) || !meta || !PyDict_CheckExact(meta) || !is_writable(r, args, 0) ||
-        !are_kwargs_writable(r, kwargs))
-        return 0;
-    return is_call_fit(r, index, fx_get(node, l->target), args);
+    return Py_TYPE(node) == l->node_type && fx_get(node, l->graph) == r->s.graph && target && target == call->target &&
+           fx_get(node, l->op) == call->op && is_name(fx_get(node, l->name), true) &&
+           fx_get(node, l->type) == Py_None && args && PyTuple_CheckExact(args) && kwargs &&
+           (PyObject *)Py_TYPE(kwargs) == r->st->dict_type && users && PyDict_CheckExact(users) &&
+           is_writable(r, args, 0) && are_kwargs_writable(r, kwargs) && is_call_fit(r, index, target, args);
 }
 
 /* ---- find_nodes' table ----------------------------------------------------------------------------------------------------- */
@@ -221,16 +194,26 @@ static int list_again(PyObject *listed, PyObject *node)
     return there <= 0 ? there : (PyDict_DelItem(listed, node) < 0 ? -1 : PyDict_SetItem(listed, node, Py_None));
 }
 
-/* Whether each dict lists its nodes in the graph's order. */
+/* How far the listing of a call was read; nodes that call no function are listed by opcode. */
+static Py_ssize_t *cursor_of(const recorder *r, Py_ssize_t *at, uint32_t call)
+{
+    uint8_t code = r->s.calls.items[call].code;
+
+    return &at[code == FE_OP_CALL_FUNCTION ? FE_OP_COUNT + call : code];
+}
+
+/* Whether each dict lists its nodes in the graph's order, and nothing else. */
 static bool is_in_order(const recorder *r, Py_ssize_t *at)
 {
+    PyObject *key, *value;
+
     for (uint32_t i = 0; i < r->s.count; i++) {
         uint32_t call = r->s.call[i];
-        const fx_call *c = &r->s.calls.items[call];
-        PyObject *key, *value;
-        /* nodes that call no function are listed by opcode */
-        Py_ssize_t *cursor = &at[c->code == FE_OP_CALL_FUNCTION ? FE_OP_COUNT + call : c->code];
-        if (!PyDict_Next(c->listed, cursor, &key, &value) || key != r->s.nodes[i])
+        if (!PyDict_Next(r->s.calls.items[call].listed, cursor_of(r, at, call), &key, &value) || key != r->s.nodes[i])
+            return false;
+    }
+    for (uint32_t call = 0; call < r->s.calls.count; call++) {
+        if (PyDict_Next(r->s.calls.items[call].listed, cursor_of(r, at, call), &key, &value))
             return false;
     }
     return true;
@@ -260,7 +243,7 @@ static int order_table(recorder *r)
     return 0;
 }
 
-/* ---- the record ---------------------------------------------------------------------------------------------------------------- */
+/* ---- questions, which may run Python code -------------------------------------------------------------------------- */
 
 /* How many arguments the functions take: 1, 0 when one is not known, or -1. */
 static int ask_functions(recorder *r, PyObject *classify)
@@ -281,80 +264,112 @@ static int ask_functions(recorder *r, PyObject *classify)
             Py_XDECREF(answer);
             return answer ? 0 : -1;
         }
-        r->least[i] = (int)PyLong_AsLong(answer);
+        r->least[i] = PyLong_AsLong(answer);
         Py_DECREF(answer);
-        if (PyErr_Occurred())
+        if (r->least[i] == -1 && PyErr_Occurred())
             return -1;
+        if (r->least[i] == LONG_MIN) /* which labs can't take */
+            return 0;
     }
     return 1;
 }
 
-/* The targets of placeholders, which become the function's parameters. */
-static PyObject *list_inputs(const recorder *r)
+/* Whether meta says of no function that it was wrapped while it was traced: 1, 0, or -1. */
+static int ask_meta(const recorder *r)
 {
-    PyObject *inputs = PyList_New(0);
-
-    for (uint32_t i = 0; inputs && i < r->s.count; i++) {
-        if (r->s.calls.items[r->s.call[i]].code == FE_OP_PLACEHOLDER &&
-            PyList_Append(inputs, fx_get(r->s.nodes[i], r->st->fx.target)) < 0)
-            Py_CLEAR(inputs);
+    for (uint32_t i = 0; i < r->s.count; i++) {
+        PyObject *meta = fx_get(r->s.nodes[i], r->st->fx.meta);
+        if (!meta || !PyDict_CheckExact(meta))
+            return 0;
+        if (r->s.calls.items[r->s.call[i]].code != FE_OP_CALL_FUNCTION)
+            continue;
+        Py_INCREF(meta);
+        PyObject *flag = Py_XNewRef(PyDict_GetItemWithError(meta, r->st->str_is_wrapped));
+        int wrapped = flag ? PyObject_IsTrue(flag) : PyErr_Occurred() ? -1 : 0;
+        Py_XDECREF(flag);
+        Py_DECREF(meta);
+        if (wrapped)
+            return wrapped < 0 ? -1 : 0;
     }
-    return inputs;
+    return 1;
 }
 
-static PyObject *make_record(const recorder *r)
+/* ---- the record ------------------------------------------------------------------------------------------------------- */
+
+static bool are_all_fit(const recorder *r)
+{
+    bool has_lines = r->s.count == 0; /* torch writes "pass" then, but not below nothing but placeholders */
+
+    for (uint32_t i = 0; i < r->s.count; i++) {
+        if (!is_fit(r, i))
+            return false;
+        has_lines |= r->s.calls.items[r->s.call[i]].code != FE_OP_PLACEHOLDER;
+    }
+    return has_lines;
+}
+
+/* The targets of placeholders become the function's parameters. */
+static int write_down(const recorder *r, PyObject *record, PyObject *inputs)
 {
     const fx_layout *l = &r->st->fx;
-    PyObject *inputs = list_inputs(r), *record = inputs ? PyTuple_New((Py_ssize_t)r->s.count * FX_ROW) : NULL;
 
-    for (uint32_t i = 0; record && i < r->s.count; i++) {
+    for (uint32_t i = 0; i < r->s.count; i++) {
         PyObject *node = r->s.nodes[i];
-        bool used = PyDict_GET_SIZE(fx_get(node, l->users)) > 0;
+        const fx_call *call = &r->s.calls.items[r->s.call[i]];
         PyObject *row[FX_ROW] = {node,
-                                 fx_get(node, l->op),
-                                 fx_get(node, l->target),
+                                 call->op,
+                                 call->target,
                                  fx_get(node, l->name),
                                  fx_get(node, l->args),
                                  fx_get(node, l->kwargs),
-                                 used ? Py_True : Py_False};
+                                 PyDict_GET_SIZE(fx_get(node, l->users)) > 0 ? Py_True : Py_False};
         for (Py_ssize_t k = 0; k < FX_ROW; k++)
             PyTuple_SET_ITEM(record, (Py_ssize_t)i * FX_ROW + k, Py_NewRef(row[k]));
+        if (call->code == FE_OP_PLACEHOLDER && PyList_Append(inputs, call->target) < 0)
+            return -1;
     }
-    PyObject *pair = record ? PyTuple_Pack(2, record, inputs) : NULL;
-    Py_XDECREF(record);
-    Py_XDECREF(inputs);
-    return pair;
+    return 0;
 }
 
-/* 1 when code can be made from the graph later, 0, or -1. */
-static int check(recorder *r, PyObject *classify)
+/* A pair of the record and the inputs, None when the graph is not fit, or NULL. Allocations come first, for with one the
+ * collector may run Python code. */
+static PyObject *make_record(const recorder *r)
 {
-    int fit = r->s.regular;
+    PyObject *record = PyTuple_New((Py_ssize_t)r->s.count * FX_ROW), *inputs = record ? PyList_New(0) : NULL,
+             *pair = inputs ? PyTuple_New(2) : NULL;
+    bool fit = pair && are_all_fit(r);
 
-    fx_snapshot_hold(&r->s);
-    if (fit && (fit = ask_functions(r, classify)) <= 0)
-        return fit;
-    bool has_lines = r->s.count == 0; /* torch writes "pass" then, but not below nothing but placeholders */
-    for (uint32_t i = 0; fit > 0 && i < r->s.count; i++) {
-        fit = is_fit(r, i);
-        has_lines |= r->s.calls.items[r->s.call[i]].code != FE_OP_PLACEHOLDER;
+    if (fit && write_down(r, record, inputs) == 0) {
+        PyTuple_SET_ITEM(pair, 0, record);
+        PyTuple_SET_ITEM(pair, 1, inputs);
+        return pair;
     }
-    return fit > 0 ? has_lines : fit;
+    Py_XDECREF(record);
+    Py_XDECREF(inputs);
+    Py_XDECREF(pair);
+    return pair && !fit ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *record_graph(recorder *r, PyObject *classify)
 {
     fx_tables tables = {0};
-    PyObject *record = NULL;
-    int fit = check(r, classify);
+    PyObject *record;
+    int fit = r->s.regular;
 
-    if (fit == 0)
-        Py_RETURN_NONE;
-    if (fit < 0 || fx_tables_get(r->s.graph, &tables) < 0)
+    fx_snapshot_hold(&r->s);
+    if (fit && (fit = ask_functions(r, classify)) > 0)
+        fit = ask_meta(r);
+    if (fit <= 0)
+        return fit < 0 ? NULL : Py_NewRef(Py_None);
+    if (!(record = make_record(r)) || record == Py_None)
+        return record;
+    if (fx_tables_get(r->s.graph, &tables) < 0) {
+        Py_DECREF(record);
         return NULL;
+    }
     r->table = tables.table;
-    if (order_table(r) == 0)
-        record = make_record(r);
+    if (order_table(r) < 0)
+        Py_CLEAR(record);
     fx_tables_clear(&tables);
     return record;
 }
@@ -392,39 +407,58 @@ typedef struct {
     PyObject *twins;                 /* dict: node of the record -> its twin */
     PyObject *inputs;                /* dict of the node that is being made: the twins its arguments name */
     PyObject *none, *used, *no_args; /* {}, {None: None}, () */
+    int depth;                       /* of the argument that is being made */
 } reviver;
 
-static PyObject *revive_value(const reviver *v, PyObject *o);
+static PyObject *revive_value(reviver *v, PyObject *o);
 
-static int revive_items(const reviver *v, PyObject *from, PyObject *to)
+static PyObject *revive_tuple(reviver *v, PyObject *from)
 {
-    for (Py_ssize_t i = 0; i < Py_SIZE(from); i++) {
-        PyObject *item = revive_value(v, PySequence_Fast_GET_ITEM(from, i));
-        if (!item)
-            return -1;
-        if (PyTuple_CheckExact(to))
+    PyObject *to = PyTuple_New(PyTuple_GET_SIZE(from));
+
+    for (Py_ssize_t i = 0; to && i < PyTuple_GET_SIZE(from); i++) {
+        PyObject *item = revive_value(v, PyTuple_GET_ITEM(from, i));
+        if (item)
             PyTuple_SET_ITEM(to, i, item);
         else
-            PyList_SET_ITEM(to, i, item);
+            Py_CLEAR(to);
     }
-    return 0;
+    return to;
 }
 
-static PyObject *revive_dict(const reviver *v, PyObject *from)
+static PyObject *revive_list(reviver *v, PyObject *from)
+{
+    PyObject *to = PyList_New(0);
+
+    for (Py_ssize_t i = 0; to && i < PyList_GET_SIZE(from); i++) {
+        PyObject *held = Py_NewRef(PyList_GET_ITEM(from, i)), *item = revive_value(v, held);
+        if (!item || PyList_Append(to, item) < 0)
+            Py_CLEAR(to);
+        Py_XDECREF(item);
+        Py_DECREF(held);
+    }
+    return to;
+}
+
+static PyObject *revive_dict(reviver *v, PyObject *from)
 {
     PyObject *to = PyDict_New(), *key, *value;
     Py_ssize_t at = 0;
 
     while (to && PyDict_Next(from, &at, &key, &value)) {
+        Py_INCREF(key);
+        Py_INCREF(value);
         PyObject *item = revive_value(v, value);
         if (!item || PyDict_SetItem(to, key, item) < 0)
             Py_CLEAR(to);
         Py_XDECREF(item);
+        Py_DECREF(value);
+        Py_DECREF(key);
     }
     return to;
 }
 
-static PyObject *revive_slice(const reviver *v, const PySliceObject *from)
+static PyObject *revive_slice(reviver *v, const PySliceObject *from)
 {
     PyObject *start = revive_value(v, from->start), *stop = start ? revive_value(v, from->stop) : NULL,
              *step = stop ? revive_value(v, from->step) : NULL, *to = step ? PySlice_New(start, stop, step) : NULL;
@@ -435,24 +469,38 @@ static PyObject *revive_slice(const reviver *v, const PySliceObject *from)
     return to;
 }
 
-/* An argument with twins in the place of nodes. Records hold no other kinds, and none nested deeply. */
-static PyObject *revive_value(const reviver *v, PyObject *o)
+static PyObject *revive_node(reviver *v, PyObject *node)
 {
-    if (Py_TYPE(o) == v->l->node_type) {
-        PyObject *twin = PyDict_GetItemWithError(v->twins, o);
-        if (!twin && !PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "an argument is a node that is not in the record");
-        return twin && PyDict_SetItem(v->inputs, twin, Py_None) == 0 ? Py_NewRef(twin) : NULL;
+    PyObject *twin = Py_XNewRef(PyDict_GetItemWithError(v->twins, node));
+
+    if (!twin && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "an argument is a node that is not in the record");
+    if (twin && PyDict_SetItem(v->inputs, twin, Py_None) < 0)
+        Py_CLEAR(twin);
+    return twin;
+}
+
+/* An argument with twins in the place of nodes. Records hold no other kinds, and none nested deeply. */
+static PyObject *revive_value(reviver *v, PyObject *o)
+{
+    PyObject *result;
+
+    if (Py_TYPE(o) == v->l->node_type)
+        return revive_node(v, o);
+    if (!(Py_TYPE(o)->tp_flags & FX_CONTAINER) && !PySlice_Check(o))
+        return Py_NewRef(o);
+    if (v->depth == FE_MAX_DEPTH) {
+        PyErr_SetString(PyExc_RecursionError, "arguments in the record are nested too deep");
+        return NULL;
     }
-    if (PyTuple_CheckExact(o) || PyList_Check(o)) {
-        PyObject *to = PyTuple_CheckExact(o) ? PyTuple_New(Py_SIZE(o)) : PyList_New(Py_SIZE(o));
-        if (to && revive_items(v, o, to) < 0)
-            Py_CLEAR(to);
-        return to;
-    }
-    if (PyDict_Check(o))
-        return revive_dict(v, o);
-    return PySlice_Check(o) ? revive_slice(v, (PySliceObject *)o) : Py_NewRef(o);
+    v->depth++;
+    result = PyTuple_CheckExact(o) ? revive_tuple(v, o)
+             : PyList_Check(o)     ? revive_list(v, o)
+             : PyDict_Check(o)     ? revive_dict(v, o)
+             : PySlice_Check(o)    ? revive_slice(v, (PySliceObject *)o)
+                                   : Py_NewRef(o);
+    v->depth--;
+    return result;
 }
 
 static void put(PyObject *node, Py_ssize_t offset, PyObject *value)
@@ -479,6 +527,10 @@ static PyObject *new_twin(const reviver *v, PyObject *const *row, PyObject *repr
 
 static int revive_arguments(reviver *v, PyObject *twin, PyObject *const *row)
 {
+    if (!PyTuple_CheckExact(row[FX_ROW_ARGS]) || !PyDict_Check(row[FX_ROW_KWARGS])) {
+        PyErr_SetString(PyExc_TypeError, "arguments in the record are no tuple and dict");
+        return -1;
+    }
     PyObject *inputs = v->inputs = PyDict_New(), *args = inputs ? revive_value(v, row[FX_ROW_ARGS]) : NULL,
              *kwargs = args ? revive_value(v, row[FX_ROW_KWARGS]) : NULL;
 
@@ -497,24 +549,18 @@ static PyObject *revive(reviver *v, PyObject *record, PyObject *repr_fn)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(record) / FX_ROW;
     PyObject *const *rows = &PyTuple_GET_ITEM(record, 0);
-    PyObject *nodes = PyList_New(count);
+    PyObject *nodes = PyList_New(0);
 
-    if (!nodes)
-        return NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    for (Py_ssize_t i = 0; nodes && i < count; i++) {
         PyObject *twin = new_twin(v, rows + i * FX_ROW, repr_fn);
-        if (!twin || PyDict_SetItem(v->twins, rows[i * FX_ROW + FX_ROW_NODE], twin) < 0) {
-            Py_XDECREF(twin);
-            Py_DECREF(nodes);
-            return NULL;
-        }
-        PyList_SET_ITEM(nodes, i, twin);
+        if (!twin || PyDict_SetItem(v->twins, rows[i * FX_ROW + FX_ROW_NODE], twin) < 0 ||
+            PyList_Append(nodes, twin) < 0)
+            Py_CLEAR(nodes);
+        Py_XDECREF(twin);
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (revive_arguments(v, PyList_GET_ITEM(nodes, i), rows + i * FX_ROW) < 0) {
-            Py_DECREF(nodes);
-            return NULL;
-        }
+    for (Py_ssize_t i = 0; nodes && i < count; i++) {
+        if (revive_arguments(v, PyList_GET_ITEM(nodes, i), rows + i * FX_ROW) < 0)
+            Py_CLEAR(nodes);
     }
     return nodes;
 }
