@@ -819,3 +819,17 @@ def test_errors_are_ours():
     assert issubclass(AccelerationError, fastexport.FastExportError)
     assert {"accelerate", "install", "uninstall", "AccelerationError"} <= set(fastexport.__all__)
     assert logging.getLogger("fastexport.acceleration").parent is logging.getLogger("fastexport")
+
+
+def test_a_scope_left_twice_is_an_error_and_changes_nothing():
+    scope = fastexport.accelerate()
+    with pytest.raises(RuntimeError, match="more often"):
+        scope.__exit__(None, None, None)
+    import torch
+
+    stock = torch.fx.Graph.lint
+    with scope:
+        assert torch.fx.Graph.lint is not stock
+    with pytest.raises(RuntimeError, match="more often"):
+        scope.__exit__(None, None, None)
+    assert torch.fx.Graph.lint is stock

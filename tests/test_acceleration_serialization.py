@@ -1008,3 +1008,13 @@ def test_plans_are_made_and_used_by_many_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_trace_that_is_no_text_is_refused_as_by_torch():
+    program = torch.export.export(torch.nn.ReLU(), (torch.randn(2),))
+    next(node for node in program.graph.nodes if node.op == "call_function").meta["stack_trace"] = 5
+    with pytest.raises(AttributeError) as expected:
+        torch.export.save(program, io.BytesIO())
+    with fastexport.accelerate(), pytest.raises(AttributeError) as found:
+        torch.export.save(program, io.BytesIO())
+    assert str(found.value) == str(expected.value)

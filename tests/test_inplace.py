@@ -1162,3 +1162,19 @@ def test_a_fault_in_a_subgraph_is_found_before_anything_changes():
         with pytest.raises(fastexport.LintError, match="value"):
             fastexport.eliminate_dead_code(target)
     assert str(module.graph) == str(native) == before
+
+
+@pytest.mark.parametrize("op", ["bogus", None, 5])
+def test_an_unknown_opcode_is_told(op):
+    graph = torch.fx.symbolic_trace(lambda x: x.relu() + 1).graph
+    next(node for node in graph.nodes if node.op == "call_method").op = op  # torch lists it under that opcode
+    with pytest.raises(RuntimeError) as expected:
+        graph.lint()
+    for run in (fastexport.lint, fastexport.eliminate_dead_code):
+        with pytest.raises(RuntimeError, match="opcode"):
+            run(graph)
+    assert fastexport.lint(graph, all=True)[0].code == "UNKNOWN_OP"
+    fastexport.eliminate_getitems(graph)
+    with fastexport.accelerate(), pytest.raises(RuntimeError) as found:
+        graph.lint()
+    assert str(found.value) == str(expected.value)

@@ -348,3 +348,18 @@ def test_examples_in_docstrings():
     for name in ("_graphs", "_cleaning", "_folding", "_qdq", "_checks", "_observers", "_reports"):
         module = importlib.import_module(f"fastexport.pt2e.{name}")
         assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("rules", [None, 5, ["ab", 3], {torch.ops.aten.relu.default: None}])
+def test_rules_of_the_wrong_kind_are_told(rules):
+    module = torch.export.export(torch.nn.ReLU(), (torch.randn(2),)).module()
+    with pytest.raises(TypeError, match="rule"):
+        pt2e.annotate(module, rules)
+    with pytest.raises(TypeError, match="rule"):
+        pt2e.pattern_quantizer(rules)
+
+
+@pytest.mark.parametrize("given", [None, 5, torch.fx.Graph(), fastexport.Graph(), torch.nn.ReLU()])
+def test_observers_go_into_modules_only(given):
+    with pytest.raises(TypeError, match="GraphModule"):
+        pt2e.insert_observers(given, {})

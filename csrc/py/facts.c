@@ -49,7 +49,7 @@ static int refresh_target(GraphObject *g, uint32_t index)
     fe_target t = g->core->targets[index];
     uint32_t flags = t.flags;
 
-    if (!t.count || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR)
+    if (!t.count || t.op == FE_OP_PLACEHOLDER || t.op == FE_OP_OUTPUT || t.op == FE_OP_GET_ATTR || t.op >= FE_OP_COUNT)
         return 0;
     PyObject *object = graph_target_object(g, index);
     if (!object)

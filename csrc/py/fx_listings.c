@@ -35,6 +35,8 @@ int fx_listings_read(fx_listings *t, fx_snapshot *s, PyObject *table, bool attri
             s->calls.items[index].known = true;
             continue;
         }
+        if (code >= FE_OP_COUNT)
+            continue; /* nodes of an unknown opcode, which lint reports */
         Py_XSETREF(t->by_op[code], Py_NewRef(listed));
         bool counts = code == FE_OP_CALL_MODULE || code == FE_OP_CALL_METHOD || (code == FE_OP_GET_ATTR && attributes);
         if (counts && list_calls(s, listed) < 0)

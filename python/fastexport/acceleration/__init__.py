@@ -88,13 +88,19 @@ class accelerate:
 
     def __init__(self, only: Iterable[str] | None = None, verify: bool = False) -> None:
         self._scope = _make_scope(only, verify)
+        self._entered: list[None] = []  # one for each time; a list, for threads may share this
 
     def __enter__(self) -> accelerate:
         _shared_patches().acquire()
         _scope.enter(self._scope)
+        self._entered.append(None)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        try:
+            self._entered.pop()
+        except IndexError:
+            raise RuntimeError("accelerate was left more often than it was entered") from None
         _scope.leave()
         _shared_patches().release()
 

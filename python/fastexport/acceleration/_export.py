@@ -304,7 +304,9 @@ def _verify_source(ours: Any, stock: Any, args: tuple[Any, ...], kwargs: dict[st
     twin = object.__new__(type(args[0]))
     expected = outcome(stock, (twin, *args[1:]), kwargs)
     found = outcome(ours, args, kwargs)
-    require_same(expected, found, "note_source", vars(twin), vars(args[0]))
+    lazy = ("_action_string", "_dict", "_hash")  # filled in when somebody asks
+    states = [{name: value for name, value in vars(each).items() if name not in lazy} for each in (twin, args[0])]
+    require_same(expected, found, "note_source", *states)
     return found.value()
 
 
@@ -412,6 +414,9 @@ def stack_summary(stock: Any, tb: Any, skip: Any) -> Any:
 # ---- a text for a log that nobody keeps
 
 
+_TRACE = (str, type(None))  # torch's text raises where a trace is anything else
+
+
 def print_readable(stock: Any, self: Any, *args: Any, **kwargs: Any) -> str:
     """The text of a graph: none is made for the serializer's log when that is off"""
     if not args and kwargs == {"print_output": False}:
@@ -422,6 +427,7 @@ def print_readable(stock: Any, self: Any, *args: Any, **kwargs: Any) -> str:
             and caller.f_code.co_name == "serialize_graph"
             and caller.f_globals is vars(serialize)
             and not serialize.log.isEnabledFor(logging.DEBUG)
+            and all(isinstance(node.meta.get("stack_trace"), _TRACE) for node in self.graph.nodes)
         ):
             return ""
     return stock(self, *args, **kwargs)

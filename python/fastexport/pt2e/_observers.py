@@ -76,7 +76,7 @@ def annotate(gm: Any, rules: Rules) -> dict[str, Any]:
     """
     graph, module, _ = parts(gm)
     done: dict[str, Any] = {}
-    for pattern, observed in rules.items() if isinstance(rules, Mapping) else rules:
+    for pattern, observed in _pairs(rules):
         wanted = observed if isinstance(observed, Observed) else Observed(observed, observed)
         for match in _matches(graph, pattern):
             if not any(_is_taken(node) for node in match.nodes):
@@ -108,6 +108,9 @@ def insert_observers(gm: Any, rules: Rules, *, is_qat: bool = False) -> Any:
 
     from fastexport.pt2e._checks import check_annotations
 
+    _, module, _ = parts(gm)
+    if module is not gm:
+        raise TypeError(f"insert_observers takes a torch.fx.GraphModule, not {type(gm).__name__}; see annotate")
     meta = gm.meta
     scopes = _get_node_name_to_scope(gm)
     annotate(gm, rules)
@@ -129,7 +132,7 @@ def pattern_quantizer(rules: Rules) -> Any:
     """
     from torchao.quantization.pt2e.quantizer import Quantizer
 
-    kept = list(rules.items() if isinstance(rules, Mapping) else rules)
+    kept = _pairs(rules)
 
     class PatternQuantizer(Quantizer):
         def annotate(self, model: Any) -> Any:
@@ -145,6 +148,17 @@ def pattern_quantizer(rules: Rules) -> Any:
 
 
 # ---- annotations
+
+
+def _pairs(rules: Any) -> list[tuple[Any, Any]]:
+    try:
+        pairs = [(pattern, observed) for pattern, observed in (rules.items() if isinstance(rules, Mapping) else rules)]
+    except (TypeError, ValueError):
+        raise TypeError(f"rules are a mapping from pattern to Observed, or pairs of these, not {rules!r}") from None
+    for pattern, observed in pairs:
+        if observed is None or isinstance(observed, (str, int, float)):
+            raise TypeError(f"the rule for {_told(pattern)} has {observed!r} where an Observed or a spec belongs")
+    return pairs
 
 
 def _is_taken(node: Any) -> bool:
