@@ -20,6 +20,7 @@ from fastexport.pt2e._checks import AnnotationError, AnnotationFinding, check_an
 from fastexport.pt2e._cleaning import clean_up
 from fastexport.pt2e._folding import fold_conv_bn
 from fastexport.pt2e._observers import Observed, annotate, insert_observers, pattern_quantizer
+from fastexport.pt2e._pictures import to_dot
 from fastexport.pt2e._qdq import duplicate_dq, port_qdq_meta
 from fastexport.pt2e._reports import QuantizationReport, ReportRow, quantization_report
 
@@ -38,4 +39,5 @@ __all__ = [
     "pattern_quantizer",
     "port_qdq_meta",
     "quantization_report",
+    "to_dot",
 ]
