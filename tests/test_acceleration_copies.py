@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
 
 import fastexport
-from fastexport.acceleration import table
+from fastexport.acceleration import _copies, table
 from fx_graphs import (
     MODELS,
     Pair,
@@ -531,3 +531,19 @@ def test_with_torch_as_the_judge():
     with fastexport.accelerate(only=ONLY, verify=True):
         made = copy.deepcopy(module)
     assert module_state(made).keys() == module_state(module).keys()
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Module, torch.nn.Linear, torch.nn.Conv2d, torch.nn.Dropout])
+def test_torchs_modules_are_copied_without_being_asked(kind):
+    assert _copies._is_plain_kind(kind)
+
+
+def test_what_a_module_was_compiled_to_is_not_copied():
+    module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    child = module.get_submodule("0")
+    child._compiled_call_impl = None
+    expected = copy.deepcopy(module)
+    with fastexport.accelerate():
+        found = copy.deepcopy(module)
+    assert list(vars(found.get_submodule("0"))) == list(vars(expected.get_submodule("0")))
+    assert "_compiled_call_impl" not in vars(found.get_submodule("0"))

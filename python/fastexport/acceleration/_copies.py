@@ -70,7 +70,7 @@ _PROTOCOL = {
     "__deepcopy__": None,
     "__reduce__": object.__reduce__,
     "__reduce_ex__": object.__reduce_ex__,
-    "__getstate__": getattr(object, "__getstate__", None),
+    "__getstate__": torch.nn.Module.__getstate__,
     "__setstate__": torch.nn.Module.__setstate__,
     "__new__": object.__new__,
     "__getnewargs__": None,
@@ -160,9 +160,10 @@ class _ModuleCopies:
 
     def _module(self, module: Any) -> Any:
         made = self._keep(module, object.__new__(type(module)))
-        parts = self._keep(vars(module), {})
+        parts = {}
         for name, value in vars(module).items():
-            parts[name] = value if type(value) in _PLAIN else self._value(value)
+            if name != "_compiled_call_impl":  # which __getstate__ leaves out
+                parts[name] = value if type(value) in _PLAIN else self._value(value)
         made.__setstate__(parts)
         return made
 
