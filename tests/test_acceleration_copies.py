@@ -533,7 +533,7 @@ def test_with_torch_as_the_judge():
     assert module_state(made).keys() == module_state(module).keys()
 
 
-@pytest.mark.parametrize("kind", [torch.nn.Module, torch.nn.Linear, torch.nn.Conv2d, torch.nn.Dropout])
+@pytest.mark.parametrize("kind", [torch.nn.Module, torch.nn.Linear, torch.nn.Dropout, torch.nn.ReLU])
 def test_torchs_modules_are_copied_without_being_asked(kind):
     assert _copies._is_plain_kind(kind)
 

@@ -71,7 +71,6 @@ _PROTOCOL = {
     "__reduce__": object.__reduce__,
     "__reduce_ex__": object.__reduce_ex__,
     "__getstate__": torch.nn.Module.__getstate__,
-    "__setstate__": torch.nn.Module.__setstate__,
     "__new__": object.__new__,
     "__getnewargs__": None,
     "__getnewargs_ex__": None,
@@ -83,8 +82,10 @@ _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 
 def _is_plain_kind(kind: type) -> bool:
     """Whether copy.deepcopy would make an instance by copying its attributes, and nothing else."""
-    return kind not in copyreg.dispatch_table and all(
-        getattr(kind, name, None) is expected for name, expected in _PROTOCOL.items()
+    return (
+        kind not in copyreg.dispatch_table
+        and kind.__setstate__ is torch.nn.Module.__setstate__  # torch._dynamo puts another there; it is called
+        and all(getattr(kind, name, None) is expected for name, expected in _PROTOCOL.items())
     )
 
 
@@ -126,7 +127,7 @@ class _ModuleCopies:
     def _has_simple_parts(self, module: Any) -> bool:
         kind = type(module)
         if kind not in self._kinds:
-            self._kinds[kind] = isinstance(module, torch.nn.Module) and _is_plain_kind(kind)
+            self._kinds[kind] = issubclass(kind, torch.nn.Module) and _is_plain_kind(kind)
         if not self._kinds[kind] or isinstance(module, torch.fx.GraphModule):
             return False
         return all(
