@@ -84,7 +84,8 @@ def _is_plain_kind(kind: type) -> bool:
     """Whether copy.deepcopy would make an instance by copying its attributes, and nothing else."""
     return (
         kind not in copyreg.dispatch_table
-        and kind.__setstate__ is torch.nn.Module.__setstate__  # torch._dynamo puts another there; it is called
+        and getattr(kind, "__setstate__", None)
+        is torch.nn.Module.__setstate__  # torch._dynamo puts another there; it is called
         and all(getattr(kind, name, None) is expected for name, expected in _PROTOCOL.items())
     )
 
