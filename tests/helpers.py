@@ -123,3 +123,22 @@ def run_python(code, *args, timeout=120):
     )
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result.stdout
+
+
+class Counts:
+    """How often an entry did its work and stepped aside since."""
+
+    def __init__(self, name):
+        self.entry = fastexport.acceleration.table()[name]
+        self.hits, self.asides = self.entry.hits, self.entry.asides
+
+    def __call__(self):
+        return self.entry.hits - self.hits, self.entry.asides - self.asides
+
+
+def outcome(function, *args):
+    """A result or an exception, as plain values."""
+    try:
+        return "result", function(*args)
+    except Exception as error:
+        return type(error), str(error)

@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
 
 import fastexport
-from fastexport.acceleration import _copies, table
+from fastexport.acceleration import _copies
 from fx_graphs import (
     MODELS,
     Pair,
@@ -31,6 +31,7 @@ from fx_graphs import (
     recipes,
     state,
 )
+from helpers import Counts
 
 aten = torch.ops.aten
 ONLY = ["graph_copy", "deepcopy_module", "create_node"]
@@ -38,17 +39,6 @@ ONLY = ["graph_copy", "deepcopy_module", "create_node"]
 
 def accelerated():
     return fastexport.accelerate(only=ONLY)
-
-
-class Counts:
-    """How often an entry did its work and stepped aside since."""
-
-    def __init__(self, name):
-        self.entry = table()[name]
-        self.hits, self.asides = self.entry.hits, self.entry.asides
-
-    def __call__(self):
-        return self.entry.hits - self.hits, self.entry.asides - self.asides
 
 
 def both(function):

@@ -14,8 +14,8 @@ from torch._guards import TracingContext, tracing
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fastexport
-from fastexport.acceleration import table
 from fx_graphs import MODELS, build, exported, exported_cond, graph_of, modules_of, owned, recipes, state
+from helpers import Counts, outcome
 
 aten = torch.ops.aten
 ONLY = ["lint", "eliminate_dead_code", "create_node"]
@@ -25,30 +25,11 @@ def accelerated(**options):
     return fastexport.accelerate(only=ONLY, **options)
 
 
-class Counts:
-    """How often an entry did its work and stepped aside since."""
-
-    def __init__(self, name):
-        self.entry = table()[name]
-        self.hits, self.asides = self.entry.hits, self.entry.asides
-
-    def __call__(self):
-        return self.entry.hits - self.hits, self.entry.asides - self.asides
-
-
 def both(function, *args):
     """What torch makes, and what comes of it under accelerate()."""
     stock = function(*args)
     with accelerated():
         return stock, function(*args)
-
-
-def outcome(function, *args):
-    """A result or an exception, as plain values."""
-    try:
-        return "result", function(*args)
-    except Exception as error:
-        return type(error), str(error)
 
 
 # ---- dead code

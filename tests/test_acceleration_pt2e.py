@@ -26,9 +26,9 @@ from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack
 
 import fastexport
-from fastexport.acceleration import table
 from fastexport.acceleration._equal import find_difference
 from fx_graphs import build, exported, graph_of, owned, recipes, root_module
+from helpers import Counts, outcome
 
 fx_utils = importlib.import_module("torch.ao.quantization.fx.utils")
 prepare = importlib.import_module("torchao.quantization.pt2e.prepare")
@@ -41,25 +41,6 @@ ONLY = [entry.name for family in FAMILIES for entry in importlib.import_module(f
 
 def accelerated(only=ONLY, **options):
     return fastexport.accelerate(only=only, **options)
-
-
-class Counts:
-    """How often an entry did its work and stepped aside since."""
-
-    def __init__(self, name):
-        self.entry = table()[name]
-        self.hits, self.asides = self.entry.hits, self.entry.asides
-
-    def __call__(self):
-        return self.entry.hits - self.hits, self.entry.asides - self.asides
-
-
-def outcome(function, *args):
-    """A result or an exception, as plain values."""
-    try:
-        return "result", function(*args)
-    except Exception as error:
-        return type(error), str(error)
 
 
 def same(expected, found):
