@@ -26,7 +26,7 @@ import measure
 import stages
 from measure import Spread
 from progress import Bar, waiting
-from run import number
+from run import number, put_into_readme
 
 HERE = Path(__file__).parent
 LOWEST = 0.97  # no stage may be slower than this
@@ -269,11 +269,7 @@ def update_readme(rows: list[dict[str, Any]]) -> None:
         if row["target"] is not None:
             ratio = f"{number(row['ratio']['median'])}x"
             lines.append(f"| {row['stage']} | {row['model']} | {row['target']:g}x | {ratio} |")
-    readme = HERE.parent / "README.md"
-    begin, end = "<!-- pipeline: begin -->", "<!-- pipeline: end -->"
-    before, rest = readme.read_text().split(begin)
-    table = "\n".join(lines)
-    readme.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}")
+    put_into_readme("pipeline", lines)
 
 
 def main() -> int:

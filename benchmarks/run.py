@@ -329,6 +329,7 @@ def markdown(result: dict[str, Any]) -> str:
         "- Memory is without meta: *counted* by the allocators (tracemalloc; Graph.nbytes), *resident*",
         "  by the growth of the process.",
         "- Targets are for graphs of 10,000 nodes; growth is judged at a million.",
+        "- Stages with and without `accelerate()`, their targets and what bounds them: [PIPELINE.md](PIPELINE.md).",
     ]
     for graph, group in by_graph(result["rows"]).items():
         lines += ["", f"## {graph}", ""]
@@ -341,6 +342,15 @@ def markdown(result: dict[str, Any]) -> str:
         reason = bounds.get(f"{row['job']}, {row['door']}", "")
         lines.append(f"- {describe(row)}. {reason}".rstrip())
     return "\n".join([*lines, "" if short else "None."]).rstrip() + "\n"
+
+
+def put_into_readme(mark: str, lines: list[str]) -> None:
+    """Write lines between the begin and the end of a mark in the README."""
+    readme = HERE.parent / "README.md"
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, rest = readme.read_text().split(begin)
+    table = "\n".join(lines)
+    readme.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}")
 
 
 def update_readme(result: dict[str, Any]) -> None:
@@ -356,11 +366,7 @@ def update_readme(result: dict[str, Any]) -> None:
     for (job, door, target), ratios in found.items():
         cells = [ratios.get(graph, "") for graph in graphs]
         lines.append(f"| {job} | {door} | {target:g}x | {' | '.join(cells)} |")
-    readme = HERE.parent / "README.md"
-    begin, end = "<!-- speed: begin -->", "<!-- speed: end -->"
-    before, rest = readme.read_text().split(begin)
-    table = "\n".join(lines)
-    readme.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}")
+    put_into_readme("speed", lines)
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from fastexport.acceleration._replacement import behind, digest, is_theirs
+from fastexport.acceleration._replacement import digest, is_theirs, stock_behind
 
 
 def is_known(function: Any, source: str) -> bool:
@@ -25,6 +25,5 @@ def are_known(namespace: Mapping[str, Any], sources: dict[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_known(function: Any, code: Any, source: str) -> bool:
-    while (below := behind(function)) is not None:
-        function = below[1]
+    function = stock_behind(function)
     return digest(function) == source and is_theirs(function)

@@ -23,7 +23,7 @@ from torch.fx.passes.utils import fuser_utils, matcher_utils
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 from fastexport import _core, _torch
-from fastexport.acceleration._replacement import Replacement, behind, digest
+from fastexport.acceleration._replacement import Replacement, digest, stock_behind
 from fastexport.acceleration._verify import verify_method
 
 _Map = dict[Node, Any]  # nodes of a pattern -> what they were matched with; a placeholder may stand for any value
@@ -117,8 +117,7 @@ _known_codes: tuple[Any, ...] = ()  # of the parts, when they were last looked a
 
 def is_torchs(function: Any, source: str) -> bool:
     """Whether a function is torch's of that digest, or ours in its place, and nobody has put another there."""
-    while (found := behind(function)) is not None:
-        function = found[1]
+    function = stock_behind(function)
     return not hasattr(function, "__wrapped__") and digest(function) == source
 
 

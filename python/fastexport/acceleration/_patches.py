@@ -15,7 +15,16 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from fastexport.acceleration._replacement import Replacement, behind, digest, find, is_theirs, log, stand_in
+from fastexport.acceleration._replacement import (
+    Replacement,
+    behind,
+    digest,
+    find,
+    is_theirs,
+    log,
+    stand_in,
+    stock_behind,
+)
 
 
 class _Patch(NamedTuple):
@@ -134,9 +143,7 @@ def _take_copies(module: Any) -> None:
     if not isinstance(module, ModuleType):
         return
     for name, value in list(vars(module).items()):
-        stock = value
-        while type(stock) is FunctionType and (below := behind(stock)) is not None:
-            stock = below[1]
+        stock = stock_behind(value) if type(value) is FunctionType else value
         if stock is not value:
             setattr(module, name, stock)
 

@@ -32,7 +32,7 @@ from torch.utils import _pytree as pytree
 from fastexport.acceleration import _scope
 from fastexport.acceleration._clone import Copies
 from fastexport.acceleration._matching import Late, is_plain, is_torchs
-from fastexport.acceleration._replacement import Replacement, behind
+from fastexport.acceleration._replacement import Replacement, behind, stock_behind
 from fastexport.acceleration._verify import AccelerationError
 
 aten = torch.ops.aten
@@ -100,8 +100,7 @@ def _maker_of(code: CodeType) -> str | None:
     """The name of the function of torchao that a function was made in, when its text is known."""
     for (module, name), source in _MAKERS.items():
         maker = vars(sys.modules[module]).get(name) if module in sys.modules else None
-        while maker is not None and (found := behind(maker)) is not None:
-            maker = found[1]
+        maker = stock_behind(maker)
         if type(maker) is FunctionType and _holds(maker.__code__, code):
             return name if is_torchs(maker, source) else None
     return None

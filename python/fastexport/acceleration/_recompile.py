@@ -35,7 +35,7 @@ from torch.fx.node import Node, _get_qualified_name
 from fastexport import _core, _torch
 from fastexport.acceleration import _deferred
 from fastexport.acceleration._deferred import CONSTANTS, METHODS, STATE, Deferred, PromisedCode, defer, generate
-from fastexport.acceleration._replacement import Replacement, behind, digest, is_theirs
+from fastexport.acceleration._replacement import Replacement, digest, is_theirs, stock_behind
 from fastexport.acceleration._verify import verify_method
 
 _CODEGENS = (CodeGen, _PyTreeCodeGen)
@@ -187,14 +187,7 @@ def _is_version_known() -> bool:
 
 def _are_parts_known() -> bool:
     held = [holder.get(name) for holder, name in _PLACES]
-    return held == _KNOWN or list(map(_stock, held)) == _KNOWN
-
-
-def _stock(held: Any) -> Any:
-    """What was in a place before a replacement of ours was put there."""
-    while (place := behind(held)) is not None:
-        held = place[1]
-    return held
+    return held == _KNOWN or list(map(stock_behind, held)) == _KNOWN
 
 
 def _is_plain_class(module: GraphModule) -> bool:

@@ -155,6 +155,13 @@ def behind(held: Any) -> tuple[Replacement, Any] | None:
     return _stand_ins.get(function) if type(function) is FunctionType else None
 
 
+def stock_behind(held: Any) -> Any:
+    """What stood in a place before any replacement of ours was put there; the thing itself if none was."""
+    while (below := behind(held)) is not None:
+        held = below[1]
+    return held
+
+
 def find(place: str) -> tuple[ModuleType | type, str, Any]:
     """The holder, the attribute and what it holds, of a place whose module is imported.
 

@@ -19,7 +19,7 @@ from typing import Any
 from torch._export.serde import schema, union
 
 from fastexport.acceleration._known import is_known
-from fastexport.acceleration._replacement import behind, inner
+from fastexport.acceleration._replacement import inner, stock_behind
 
 Decode = Callable[[Any], Any]
 Encode = Callable[[Any], Any]
@@ -114,9 +114,7 @@ def _namespace(cls: type) -> dict[str, Any]:
 def _held(value: Any) -> Any:
     if type(value) is dict:
         return value.copy()
-    while (below := behind(value)) is not None:
-        value = below[1]
-    return inner(value)
+    return inner(stock_behind(value))
 
 
 def _unions_changed() -> bool:
