@@ -1,4 +1,4 @@
-"""Build fastexport._core: all of csrc/core and csrc/py as one extension module.
+"""Build fastexport._core: all of csrc/core, csrc/pt2 and csrc/py as one extension module.
 
 A C file is compiled again only when its text, a header or a flag changed, on all cores. The
 objects stay under build/, so that pip and `setup.py build_ext --inplace` share them.
@@ -8,6 +8,7 @@ FASTEXPORT_SANITIZE=a,b   -fsanitize=a,b, with the asserts on
 """
 
 import hashlib
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -21,11 +22,20 @@ from setuptools.command.build_ext import build_ext
 DEV = os.environ.get("FASTEXPORT_DEV") == "1"
 SANITIZE = os.environ.get("FASTEXPORT_SANITIZE", "")
 
-CORE, BINDING = "csrc/core", "csrc/py"
-SOURCES = sorted(glob(f"{CORE}/*.c") + glob(f"{BINDING}/*.c"))
-HEADERS = sorted(glob("csrc/*/*.h"))
+CORE, FILES, BINDING = "csrc/core", "csrc/pt2", "csrc/py"
+SOURCES = sorted(glob(f"{CORE}/*.c") + glob(f"{FILES}/*.c") + glob(f"{BINDING}/*.c"))
+HEADERS = sorted(glob("csrc/*/*.h") + glob("csrc/*/*.inc"))
 
-CFLAGS = ["-std=c11", "-fvisibility=hidden", "-O3"]
+
+def yyjson_folder():
+    """Where the Python package yyjson has yyjson.c and yyjson.h; csrc/pt2/json.c compiles them in."""
+    spec = importlib.util.find_spec("yyjson")
+    if spec is None:
+        sys.exit("setup.py: install the build requirement yyjson==4.0.6 first (pyproject.toml)")
+    return str(Path(spec.origin).parent)
+
+
+CFLAGS = ["-std=c11", "-fvisibility=hidden", "-O3", "-D_GNU_SOURCE", "-Dyyjson_api="]
 LDFLAGS = []
 if DEV:
     CFLAGS += "-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla -Werror".split()
@@ -40,7 +50,7 @@ PYTHON_INCLUDES = {sysconfig.get_path("include"), sysconfig.get_path("platinclud
 
 def flags_for(source, cc_args):
     """Keep Python's headers from the core; elsewhere, no warnings from headers not ours."""
-    core = source.startswith(CORE)
+    core = source.startswith((CORE, FILES))
     flags = ["-pedantic"] if core and DEV else []
     for arg in cc_args:
         if not arg.startswith("-I/"):
@@ -90,7 +100,8 @@ setup(
         Extension(
             "fastexport._core",
             SOURCES,
-            include_dirs=[CORE, BINDING],
+            include_dirs=[CORE, FILES, BINDING, yyjson_folder()],
+            libraries=["zip", "z"],
             depends=HEADERS,
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,

@@ -101,6 +101,16 @@ static void copy_user_order(fe_graph *g, const fe_graph *from, uint32_t old, con
         fe_edge_move_last(g, copied_edge(g, from, e, node_map));
 }
 
+/* A string of another graph in g; NULL stays NULL. */
+static int copy_string(fe_graph *g, fe_string **s, fe_error *err)
+{
+    if (*s)
+        *s = fe_string_get(g, (*s)->data, (*s)->len, err);
+    else
+        return 0;
+    return *s ? 0 : -1;
+}
+
 static int copy_specs(fe_graph *g, const fe_graph *from, const uint32_t *node_map, fe_error *err)
 {
     const fe_signature *s = from->signature;
@@ -115,7 +125,8 @@ static int copy_specs(fe_graph *g, const fe_graph *from, const uint32_t *node_ma
         fe_spec spec = input ? s->inputs[i] : s->outputs[i - s->input_count];
         if (spec.node != FE_NONE_ID)
             spec.node = node_map[spec.node];
-        if (spec.target && !(spec.target = fe_string_get(g, spec.target->data, spec.target->len, err)))
+        if (copy_string(g, &spec.target, err) < 0 || copy_string(g, &spec.name, err) < 0 ||
+            (spec.value.kind == FE_STR && copy_string(g, &spec.value.as.string, err) < 0))
             return -1;
         if ((input ? fe_signature_add_input : fe_signature_add_output)(g->signature, spec, err) < 0)
             return -1;

@@ -440,6 +440,9 @@ typedef struct {
     bool persistent;   /* of a buffer */
     uint32_t node;     /* FE_NONE_ID: a constant */
     fe_string *target; /* the parameter, buffer, constant or mutated input; NULL: none */
+    fe_value value;    /* of a constant: none, a bool, int, float or string */
+    fe_string *name;   /* of a constant input */
+    uint32_t origin;   /* 1 + its place in the list of the file it was read from, 0: none */
 } fe_spec;
 
 struct fe_signature {
@@ -453,6 +456,9 @@ void fe_signature_free(fe_signature *s);
 int fe_signature_add_input(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
 int fe_signature_add_output(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
 void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new);
+/* The output node returns something else. When the number of results stays, each output stands for the result in its place;
+ * otherwise the signature stays as it is, and the verifier tells. */
+void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t count);
 void fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased */
 
 /* ---- copy.c: whole graphs ---- */

@@ -43,6 +43,22 @@ void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new)
     }
 }
 
+static fe_value without_tree(fe_value v)
+{
+    return v.kind <= FE_FLOAT || v.kind == FE_STR ? v : (fe_value){.kind = FE_NONE};
+}
+
+void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t count)
+{
+    if (count != s->output_count)
+        return;
+    for (uint32_t i = 0; i < s->output_count; i++) {
+        fe_value v = results[i];
+        s->outputs[i].node = v.kind == FE_NODE ? v.as.node : FE_NONE_ID;
+        s->outputs[i].value = without_tree(v);
+    }
+}
+
 void fe_signature_forget_input(fe_signature *s, uint32_t node)
 {
     for (uint32_t i = 0; i < s->input_count; i++) {

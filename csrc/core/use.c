@@ -297,6 +297,15 @@ static int collect_operands(fe_graph *g, const fe_seq *args, const fe_seq *kwarg
     return refuse_erased(g, out, err);
 }
 
+/* The signature follows what the graph now returns: a tuple or list of results, or one. */
+static void follow_results(fe_graph *g, const fe_value *returned)
+{
+    if (returned->kind == FE_TUPLE || returned->kind == FE_LIST)
+        fe_signature_set_outputs(g->signature, returned->as.seq->items, returned->as.seq->len);
+    else
+        fe_signature_set_outputs(g->signature, returned, 1);
+}
+
 int fe_node_set_arguments(fe_graph *g, uint32_t id, fe_seq *args, fe_seq *kwargs, fe_error *err)
 {
     operand_set operands;
@@ -313,6 +322,8 @@ int fe_node_set_arguments(fe_graph *g, uint32_t id, fe_seq *args, fe_seq *kwargs
         fe_seq_free(g, d->kwargs);
     d->args = args;
     d->kwargs = kwargs;
+    if (g->signature && g->nodes[id].op == FE_OP_OUTPUT && args && args->len)
+        follow_results(g, &args->items[0]);
     g->version++;
     return 0;
 }

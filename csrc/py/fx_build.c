@@ -6,6 +6,7 @@
  * go over the growing heap again and again and find nothing.
  */
 #include "fx.h"
+#include "operators.h"
 
 typedef struct {
     module_state *st;
@@ -128,12 +129,27 @@ static PyObject *value_of(builder *b, fe_value v)
 
 /* ---- targets --------------------------------------------------------------------------------------------------------- */
 
+/* Put the name of a node before the message of the ValueError that is raised. */
+static void add_node_name(const char *name)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_Format(PyExc_ValueError, "node '%s': %S", name, value ? value : Py_None);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
 /* The target of a node, and the dict that find_nodes keeps its nodes in. */
 static int make_target(builder *b, uint32_t id)
 {
     const fe_node *n = record(b, id);
-    PyObject *target = graph_target_object(b->g, n->target), *key;
+    PyObject *named = graph_target_object(b->g, n->target), *target = named ? operator_to_torch(named) : NULL, *key;
 
+    if (named && !target && PyErr_ExceptionMatches(PyExc_ValueError))
+        add_node_name(detail(b, id)->name->data);
+    Py_XDECREF(named);
     if (!target)
         return -1;
     b->targets[n->target] = target;
@@ -418,7 +434,7 @@ PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
                             Py_TYPE(args[0])->tp_name);
     b.g = (GraphObject *)args[0];
     b.graph = args[1];
-    if (graph_readable(b.g) < 0 || fx_check_graph(st, b.graph, &b.root) < 0)
+    if (graph_readable(b.g) < 0 || graph_load_all_meta(b.g) < 0 || fx_check_graph(st, b.graph, &b.root) < 0)
         return NULL;
     graph_pin(b.g);
     int collecting = PyGC_Disable();

@@ -1,5 +1,6 @@
 /* graph.c - the type fastexport._core.Graph: its life, finding nodes, attributes and the table of methods. */
 #include "graph.h"
+#include "operators.h"
 
 /* ---- life ---- */
 
@@ -65,7 +66,7 @@ static int Graph_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(g->owning_module);
     Py_VISIT(g->subgraphs);
     Py_VISIT(g->extras);
-    return 0;
+    return loaded_traverse(g->loaded, visit, arg);
 }
 
 /* The core stays: Nodes that outlive this call may still look at it. Where they find no object they show None. */
@@ -98,6 +99,7 @@ static void Graph_dealloc(PyObject *self)
     if (g->weakrefs)
         PyObject_ClearWeakRefs(self);
     Graph_clear(self);
+    loaded_free(g->loaded);
     Py_CLEAR(g->meta_index);
     Py_CLEAR(g->meta_keys);
     fe_graph_free(g->core);
@@ -136,7 +138,8 @@ static int append_target_nodes(GraphObject *g, uint32_t t, PyObject *list)
 PyDoc_STRVAR(
     find_nodes_doc,
     "find_nodes($self, *, op, target=None, sort=True)\n--\n\n"
-    "The nodes of an opcode, with that target when one is given, as a list in graph order.\n\n"
+    "The nodes of an opcode, with that target when one is given, as a list in graph order. The target of a\n"
+    "call_function may be an operator's whole name, 'torch.ops.aten.relu.default', where nodes call an Operator.\n\n"
     "Takes time by the number of different targets and of nodes found, not by the size of the graph. With\n"
     "sort=False the order is that of arrival, target by target. Raises ValueError for an unknown opcode, and for\n"
     "call_function without a target.");
@@ -158,6 +161,8 @@ static PyObject *Graph_find_nodes(PyObject *self, PyObject *const *args, Py_ssiz
         return PyErr_Format(PyExc_ValueError, "find_nodes(op='call_function') needs a target");
     if (!(list = PyList_New(0)))
         return NULL;
+    if (target && !(target = op == FE_OP_CALL_FUNCTION ? operator_or_same(target) : Py_NewRef(target)))
+        result = -1;
     graph_pin(g);
     for (uint32_t t = 0; result >= 0 && t < g->core->target_count; t++) {
         result = target_matches(g, t, op, target);
@@ -165,6 +170,7 @@ static PyObject *Graph_find_nodes(PyObject *self, PyObject *const *args, Py_ssiz
             result = append_target_nodes(g, t, list);
     }
     graph_unpin(g);
+    Py_XDECREF(target);
     if (result >= 0 && sort)
         result = PyList_Sort(list);
     if (result < 0)
@@ -243,6 +249,11 @@ static PyObject *get_bytes(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromSize_t(bytes);
 }
 
+static PyObject *get_version(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((GraphObject *)self)->core->version);
+}
+
 /* An optional object of the graph, by the offset of its member. */
 static PyObject *get_optional(PyObject *self, void *offset)
 {
@@ -275,6 +286,7 @@ static PyGetSetDef graph_getset[] = {
      (void *)offsetof(GraphObject, subgraphs)},
     {"extras", get_optional, set_dict, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
      (void *)offsetof(GraphObject, extras)},
+    {"_version", get_version, NULL, "Grows with every change of the graph's structure.", NULL},
     {"nbytes", get_bytes, NULL, "Memory the graph holds for its structure, in bytes; objects it refers to don't count.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -302,6 +314,7 @@ static PyMethodDef graph_methods[] = {
     {"_eliminate_dead_code", FAST(Graph_eliminate_dead_code), eliminate_dead_code_doc},
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
+    {"_signature", Graph_signature, METH_NOARGS, signature_doc},
     {"_names", Graph_names, METH_O, names_doc},
     {NULL, NULL, 0, NULL},
 };

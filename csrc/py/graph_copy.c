@@ -384,6 +384,8 @@ static int copy_core(GraphObject *g, GraphObject *copy)
         PyErr_NoMemory();
     else if (objects && (result = fe_graph_copy(copy->core, g->core, objects, nodes, &err)) < 0)
         raise_core(g->state, &err);
+    if (result == 0 && g->loaded)
+        result = loaded_copy(copy, g, nodes);
     PyMem_RawFree(nodes);
     PyMem_RawFree(objects);
     return result;

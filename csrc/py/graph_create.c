@@ -4,6 +4,7 @@
  * whether the graph may be changed; then it changes the core in one step.
  */
 #include "graph.h"
+#include "operators.h"
 
 /* ---- arguments of methods ---- */
 
@@ -55,6 +56,13 @@ int check_target(fe_op op, PyObject *target)
 
     if (callable ? PyCallable_Check(target) : PyUnicode_Check(target))
         return 0;
+    if (PyUnicode_Check(target)) {
+        PyErr_Format(PyExc_ValueError,
+                     "the target of call_function must be a callable, not %R of type str; an operator of torch may be "
+                     "given by its whole name, such as 'torch.ops.aten.relu.default'",
+                     target);
+        return -1;
+    }
     PyErr_Format(PyExc_ValueError, "the target of %s must be a %s, not %R of type %.200s",
                  callable ? "call_function" : "this opcode", callable ? "callable" : "str", target,
                  Py_TYPE(target)->tp_name);
@@ -188,15 +196,20 @@ void take_back_node(GraphObject *g, uint32_t id)
     graph_sweep(g);
 }
 
-static int create(GraphObject *g, const node_request *r, uint32_t *out)
+static int create(GraphObject *g, const node_request *request, uint32_t *out)
 {
+    node_request r = *request;
     fe_node_parts parts;
+    int result = -1;
 
-    if (graph_editable(g) < 0 || check_target(r->op, r->target) < 0)
+    if (graph_editable(g) < 0)
         return -1;
-    if (convert_arguments(g, r->args, r->kwargs, &parts.args, &parts.kwargs) < 0)
-        return -1;
-    return create_from_parts(g, r, &parts, out);
+    r.target = r.op == FE_OP_CALL_FUNCTION ? operator_or_same(r.target) : Py_NewRef(r.target);
+    if (r.target && check_target(r.op, r.target) == 0 &&
+        convert_arguments(g, r.args, r.kwargs, &parts.args, &parts.kwargs) == 0)
+        result = create_from_parts(g, &r, &parts, out);
+    Py_XDECREF(r.target);
+    return result;
 }
 
 static PyObject *created(GraphObject *g, const node_request *r)
@@ -215,10 +228,11 @@ const char create_node_doc[] =
     "create_node($self, op, target, args=None, kwargs=None, name=None, type_expr=None)\n--\n\n"
     "Make a node and put it at the insert point.\n\n"
     "op is an opcode; target a callable for call_function, else a str; args a tuple and kwargs a dict of\n"
-    "arguments, which may hold nodes of this graph in any nesting of tuples, lists, dicts and slices. name is\n"
-    "made unique by torch.fx's rules. Raises ValueError for an unknown opcode, a target of the wrong kind, or a\n"
-    "node that is foreign or erased; TypeError for args or kwargs of the wrong type. Then the graph is as it\n"
-    "was.\n\n"
+    "arguments, which may hold nodes of this graph in any nesting of tuples, lists, dicts and slices. An operator\n"
+    "may also be given by its whole name, 'torch.ops.aten.relu.default', which needs no torch: the target is an\n"
+    "Operator then. name is made unique by torch.fx's rules. Raises ValueError for an unknown opcode, a target of\n"
+    "the wrong kind, or a node that is foreign or erased; TypeError for args or kwargs of the wrong type. Then the\n"
+    "graph is as it was.\n\n"
     ">>> g.create_node('call_function', operator.add, (x, 1), name='sum')  # doctest: +SKIP\nsum";
 
 PyObject *Graph_create_node(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

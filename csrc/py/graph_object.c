@@ -104,6 +104,26 @@ int graph_object(GraphObject *g, PyObject *object, uint32_t *out)
     return 0;
 }
 
+int graph_set_objects(GraphObject *g, PyObject *objects)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(objects);
+
+    if (g->object_used || (count > g->object_capacity && grow_objects(g, (uint32_t)count) < 0))
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if ((!g->object_slots || g->object_used >= g->object_mask - g->object_mask / 3) && grow_slots(g) < 0)
+            return -1;
+        PyObject *object = PyTuple_GET_ITEM(objects, i);
+        uint32_t *slot = find_slot(g, object);
+        g->objects[i] = Py_NewRef(object);
+        if (*slot == EMPTY_SLOT) {
+            *slot = (uint32_t)i;
+            g->object_used++;
+        }
+    }
+    return 0;
+}
+
 PyObject *graph_object_at(GraphObject *g, uint32_t index)
 {
     PyObject *object = index < g->object_capacity ? g->objects[index] : NULL;

@@ -295,6 +295,8 @@ int meta_assign(NodeObject *n, PyObject *mapping)
     PyObject *dict = dict_of(mapping);
     int result = dict ? change_all(n, dict, replace_all) : -1;
     Py_XDECREF(dict);
+    if (result == 0)
+        graph_skip_meta(n->graph, n->id);
     return result;
 }
 
@@ -374,7 +376,9 @@ PyType_Spec meta_iter_spec = {
 
 PyObject *meta_new(NodeObject *n)
 {
-    MetaObject *meta = PyObject_GC_New(MetaObject, n->graph->state->meta_type);
+    MetaObject *meta = graph_load_meta(n->graph, n->id) < 0
+                           ? NULL
+                           : PyObject_GC_New(MetaObject, n->graph->state->meta_type);
 
     if (!meta)
         return NULL;

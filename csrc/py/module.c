@@ -1,5 +1,7 @@
 /* module.c - the module fastexport._core: its state, types and functions. */
-#include "module.h"
+#include "file.h"
+#include "operators.h"
+#include "tensor.h"
 
 static int add_type(PyObject *m, PyType_Spec *spec, PyTypeObject **out)
 {
@@ -13,7 +15,10 @@ static int add_types(PyObject *m, module_state *st)
         add_type(m, &nodes_spec, &st->nodes_type) < 0 || add_type(m, &nodes_iter_spec, &st->nodes_iter_type) < 0 ||
         add_type(m, &users_spec, &st->users_type) < 0 || add_type(m, &users_iter_spec, &st->users_iter_type) < 0 ||
         add_type(m, &meta_spec, &st->meta_type) < 0 || add_type(m, &meta_iter_spec, &st->meta_iter_type) < 0 ||
-        add_type(m, &insert_point_spec, &st->insert_point_type) < 0)
+        add_type(m, &insert_point_spec, &st->insert_point_type) < 0 ||
+        add_type(m, &archive_spec, &st->archive_type) < 0 || add_type(m, &program_spec, &st->program_type) < 0 ||
+        add_type(m, &storage_spec, &st->storage_type) < 0 || add_type(m, &tensor_spec, &st->tensor_type) < 0 ||
+        add_type(m, &expr_spec, &st->expr_type) < 0)
         return -1;
     return 0;
 }
@@ -42,6 +47,12 @@ static int import_names(module_state *st)
         import_name("fastexport._naming", "pretty", &st->pretty) < 0 ||
         import_name("fastexport._naming", "type_repr", &st->type_repr) < 0 ||
         import_name("fastexport._node", "identity", &st->identity) < 0 ||
+        import_name("fastexport._errors", "format_error", &st->format_error) < 0 ||
+        import_name("fastexport._objects", "make_object", &st->make_object) < 0 ||
+        import_name("fastexport._objects", "describe_object", &st->describe_object) < 0 ||
+        import_name("fastexport._objects", "DESCRIBED_TYPES", &st->described_types) < 0 ||
+        import_name("fastexport._objects", "decode_meta", &st->decode_meta) < 0 ||
+        import_name("fastexport._objects", "encode_meta", &st->encode_meta) < 0 ||
         import_name("fastexport._containers", "immutable_list", &st->list_type) < 0 ||
         import_name("fastexport._containers", "immutable_dict", &st->dict_type) < 0 ||
         import_name("operator", "getitem", &st->getitem) < 0 || import_name("inspect", "Signature", &signature) < 0)
@@ -149,7 +160,10 @@ static PyMethodDef module_methods[] = {
 
 static int add_functions(PyObject *m)
 {
-    return PyModule_AddFunctions(m, fx_functions);
+    if (PyModule_AddFunctions(m, fx_functions) < 0 || PyModule_AddFunctions(m, file_functions) < 0 ||
+        PyModule_AddFunctions(m, operator_functions) < 0)
+        return -1;
+    return 0;
 }
 
 /* Every Python object of the state, for the collector. */
@@ -158,7 +172,8 @@ static int add_functions(PyObject *m)
     X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) \
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
     X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
-    X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
+    X(archive_type) X(program_type) X(storage_type) X(tensor_type) X(expr_type) X(format_error) X(make_object) \
+    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
     X(str_buffers) X(str_modules) X(str_is_wrapped) X(str_fields) X(str_custom_repr) X(str_stack_trace) \
     X(fx.node_type) X(fx.held)
 /* clang-format on */

@@ -55,6 +55,13 @@ typedef struct {
     PyObject *nn_module; /* torch.nn.Module, once it is loaded */
     PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules,
         *str_is_wrapped;
+    PyTypeObject *archive_type, *program_type, *storage_type, *tensor_type, *expr_type;
+    PyObject *format_error;    /* Python: list of faults -> the exception to raise */
+    PyObject *make_object;     /* Python: (kind, code, text) of a pt2_object -> the object that stands for it */
+    PyObject *describe_object; /* Python: object -> (kind, code, text), or None */
+    PyObject *described_types; /* tuple: the classes of objects that make_object gives */
+    PyObject *decode_meta;     /* Python: (metadata, value) of a file -> dict: the meta of a node */
+    PyObject *encode_meta;     /* Python: node -> (value or None, metadata) as JSON texts */
     PyObject *no_default;                                     /* inspect.Signature.empty */
     PyObject *identity;                                       /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
@@ -64,6 +71,7 @@ typedef struct {
 } module_state;
 
 typedef struct NodeObject NodeObject;
+typedef struct loaded loaded; /* what ties a graph to the file it was read from: see loaded.c */
 
 typedef struct {
     PyObject_HEAD
@@ -84,6 +92,7 @@ typedef struct {
     PyObject *owning_module; /* or NULL */
     PyObject *subgraphs;     /* dict: path of a GraphModule in the owning module -> Graph; or NULL */
     PyObject *extras;        /* dict: what else a torch.fx graph carries (codegen, tracer ...); or NULL */
+    loaded *loaded;          /* NULL: not read from a file */
     PyObject *weakrefs;
     uint32_t pins;
     bool busy; /* a pass runs on it without the GIL */
@@ -159,6 +168,8 @@ static inline void graph_unpin(GraphObject *g)
 /* The index of an object, made when it is new to the graph; its core reference is the caller's to add. */
 int graph_object(GraphObject *g, PyObject *object, uint32_t *out);
 PyObject *graph_object_at(GraphObject *g, uint32_t index); /* borrowed */
+/* Fill an empty table: the objects of a core that was built elsewhere, by their index there. */
+int graph_set_objects(GraphObject *g, PyObject *objects);
 /* Release what lost its last core reference. May run Python code: call it last. Keeps a raised exception. */
 void graph_sweep(GraphObject *g);
 /* The number of a meta key; -1 with an exception on failure. With make false, an unknown key gives FE_NONE_ID. */
@@ -169,6 +180,24 @@ int graph_target(GraphObject *g, fe_op op, PyObject *target, uint32_t *out);
 PyObject *graph_target_object(GraphObject *g, uint32_t target); /* new reference */
 /* The stem that names of a target's nodes are made from. */
 int graph_target_stem(GraphObject *g, uint32_t target, PyObject *object, fe_string **out);
+
+/* ---- loaded.c: graphs read from files ---- */
+
+/* A node of a file gets its meta when it is first asked for; these fill it in. They may run Python code, and fail when the graph
+ * can't be changed just now. */
+int graph_load_meta_of(GraphObject *g, uint32_t id);
+int graph_load_all_meta(GraphObject *g);
+
+static inline int graph_load_meta(GraphObject *g, uint32_t id)
+{
+    return g->loaded ? graph_load_meta_of(g, id) : 0;
+}
+
+void graph_skip_meta(GraphObject *g, uint32_t id); /* it is about to be replaced as a whole */
+int loaded_traverse(const loaded *l, visitproc visit, void *arg);
+void loaded_free(loaded *l);
+/* Tie a copy to the file its source came from; node_map gives the ids in the copy. */
+int loaded_copy(GraphObject *copy, const GraphObject *from, const uint32_t *node_map);
 
 /* ---- value.c ---- */
 

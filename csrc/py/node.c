@@ -4,6 +4,7 @@
  * its id, so `is` tells whether two are the same node. It stays readable after the node is erased; edits then raise.
  */
 #include "module.h"
+#include "operators.h"
 
 static NodeObject *node_of(PyObject *self)
 {
@@ -162,7 +163,11 @@ static int set_target(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
         PyErr_Format(PyExc_TypeError, "the target of node '%S' must be a callable or a str", self);
         return -1;
     }
-    return change_target(self, (fe_op)record(self)->op, value);
+    fe_op op = (fe_op)record(self)->op;
+    value = op == FE_OP_CALL_FUNCTION ? operator_or_same(value) : Py_NewRef(value);
+    int result = value ? change_target(self, op, value) : -1;
+    Py_XDECREF(value);
+    return result;
 }
 
 static int set_op(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
@@ -272,7 +277,8 @@ static PyObject *get_stack_trace(PyObject *self, void *Py_UNUSED(closure))
     GraphObject *g = node_of(self)->graph;
     uint32_t key;
 
-    if (readable(self) < 0 || graph_meta_key(g, g->state->str_stack_trace, false, &key) < 0)
+    if (readable(self) < 0 || graph_load_meta(g, node_of(self)->id) < 0 ||
+        graph_meta_key(g, g->state->str_stack_trace, false, &key) < 0)
         return NULL;
     uint32_t object = key == FE_NONE_ID ? FE_NONE_ID : fe_meta_get(detail(self)->meta, key);
     return Py_NewRef(object == FE_NONE_ID ? Py_None : graph_object_at(g, object));
@@ -576,8 +582,11 @@ static int replace_chosen(PyObject *self, PyObject *users, uint32_t new)
 
 static int can_take_meta(PyObject *replace_with)
 {
-    const fe_meta *m = detail(replace_with)->meta;
+    const fe_meta *m;
 
+    if (graph_load_meta(node_of(replace_with)->graph, node_of(replace_with)->id) < 0)
+        return -1;
+    m = detail(replace_with)->meta;
     if (!m || !m->len)
         return 0;
     PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own", replace_with);
@@ -586,7 +595,10 @@ static int can_take_meta(PyObject *replace_with)
 
 static int hand_over_meta(PyObject *self, PyObject *replace_with)
 {
-    PyObject *dict = can_take_meta(replace_with) < 0 ? NULL : meta_to_dict(node_of(self)->graph, node_of(self)->id);
+    PyObject *dict = NULL;
+
+    if (can_take_meta(replace_with) == 0 && graph_load_meta(node_of(self)->graph, node_of(self)->id) == 0)
+        dict = meta_to_dict(node_of(self)->graph, node_of(self)->id);
     int result = dict ? meta_assign(node_of(replace_with), dict) : -1;
 
     Py_XDECREF(dict);

@@ -1,6 +1,6 @@
 """fastexport: PyTorch graphs in a fast C core.
 
-`Graph` and `Node` have the API of torch.fx; `from_fx` and `Graph.to_fx` convert; `eliminate_dead_code`,
+`load` opens .pt2 files without torch, as `ExportedProgram`; `save` writes them. `Graph` and `Node` have the API of torch.fx; `from_fx` and `Graph.to_fx` convert; `eliminate_dead_code`,
 `eliminate_getitems`, `lint` and `run_passes` work on these and, in place, on torch.fx graphs. Nothing here needs torch
 until a torch object is handed in.
 """
@@ -12,25 +12,82 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from fastexport import _core, pt2e
-from fastexport._core import Node
+from fastexport._core import Expr, Node, Tensor
+from fastexport._dtypes import Device, DType, Layout, MemoryFormat
 from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
-from fastexport._errors import FastExportError, LintError, LintFault
+from fastexport._errors import Fault, FastExportError, FormatError, LintError, LintFault, VerifyError
 from fastexport._graph import Graph
+from fastexport._operators import Operator
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
+from fastexport._program import LIMITS, ExportedProgram, GraphModule, is_pt2, load
+from fastexport._ranges import ValueRange
 from fastexport._results import PassResult
+from fastexport._save import save
+from fastexport._signature import (
+    ConstantArgument,
+    CustomObjArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    ModuleCallEntry,
+    ModuleCallSignature,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    TokenArgument,
+)
+from fastexport._symbols import SymBool, SymFloat, SymInt
+from fastexport._tensor_meta import TensorMeta
+from fastexport._treespec import TreeSpec
 from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccelerationError",
+    "ConstantArgument",
+    "CustomObjArgument",
+    "DType",
+    "Device",
+    "ExportGraphSignature",
+    "ExportedProgram",
+    "Expr",
     "FastExportError",
+    "Fault",
+    "FormatError",
     "Graph",
+    "GraphModule",
+    "InputKind",
+    "InputSpec",
     "Insertion",
+    "LIMITS",
+    "Layout",
     "LintError",
     "LintFault",
+    "MemoryFormat",
+    "ModuleCallEntry",
+    "ModuleCallSignature",
     "Node",
+    "Operator",
+    "OutputKind",
+    "OutputSpec",
     "PassResult",
+    "SymBool",
+    "SymBoolArgument",
+    "SymFloat",
+    "SymFloatArgument",
+    "SymInt",
+    "SymIntArgument",
+    "Tensor",
+    "TensorArgument",
+    "TensorMeta",
+    "TokenArgument",
+    "TreeSpec",
+    "ValueRange",
+    "VerifyError",
     "accelerate",
     "eliminate_dead_code",
     "eliminate_getitems",
@@ -38,10 +95,13 @@ __all__ = [
     "from_fx",
     "insert_nodes",
     "install",
+    "is_pt2",
     "lint",
+    "load",
     "pt2e",
     "replace_all_uses",
     "run_passes",
+    "save",
     "uninstall",
 ]
 

@@ -129,6 +129,12 @@ def registered_effects() -> set[Any] | None:
     return effects if isinstance(effects, set) else None
 
 
+def _named(target: object) -> Any:
+    """The target when it is an Operator, a function of torch by its name; else None."""
+    operators = sys.modules.get("fastexport._operators")
+    return target if operators and type(target) is operators.Operator else None
+
+
 def _is_registered(target: object) -> bool:
     effects = registered_effects()
     return effects is not None and target in effects
@@ -237,6 +243,8 @@ def _function_facts(target: object) -> int:
         target = _resolve(torch, target)
         if torch is not None and isinstance(target, torch.overload):
             return _overload_facts(torch, target)
+        if _named(target):
+            return _named_facts(target)
         bits, rule = _judge(torch, "call_function", target)
         asks_arguments = _asks_arguments(torch, target)
     except Exception:  # its attributes, its hash: nobody vouches for such a target
@@ -267,12 +275,12 @@ def _overload_facts(torch: _Torch, op: Any) -> int:
 
 
 def _resolve(torch: _Torch | None, target: object) -> object:
-    """The operator that a string like "torch.ops.aten.add.Tensor" names, when torch knows it."""
-    if torch is None or not isinstance(target, str) or not target.startswith("torch.ops."):
+    """The operator that a string or Operator like "torch.ops.aten.add.Tensor" names, when torch knows it."""
+    if torch is None or not (isinstance(target, str) or _named(target)) or not str(target).startswith("torch.ops."):
         return target
     found: Any = torch.module
     try:
-        for name in target.split(".")[1:]:
+        for name in str(target).split(".")[1:]:
             found = getattr(found, name)
     except Exception:
         return target
@@ -290,15 +298,21 @@ class _StandIn(NamedTuple):
 
 def _asks_arguments(torch: _Torch | None, target: Any) -> bool:
     """Whether torch.fx itself looks at the arguments of calls of this target."""
+    if _named(target):
+        return target.kind == "higher_order" and target.__name__ in ("auto_functionalized", "auto_functionalized_v2")
     if torch is None or not isinstance(target, torch.higher_order):
         return False
     return target.name() in ("auto_functionalized", "auto_functionalized_v2")
 
 
 def _fx_facts(torch: _Torch | None, target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    if _named(target):
+        # Of auto_functionalized: torch.fx asks whether its operator was registered. A mutable one never is by torch.
+        bits = _named_facts(_named(args[0])) if args and _named(args[0]) else 0
+        return FX_IMPURE if bits & FX_IMPURE and not bits & MUTATES else 0
     if torch is None:
         return FX_IMPURE if target is operator.setitem else 0
-    node = _StandIn(target, args, kwargs)
+    node = _StandIn(target, (_resolve(torch, args[0]), *args[1:]) if args and _named(args[0]) else args, kwargs)
     try:
         if not torch.fx_node.is_impure(node, impure_random=True):
             return 0
@@ -317,6 +331,10 @@ def _safe_judge(torch: _Torch | None, op: str, target: object) -> _Verdict:
 def _judge(torch: _Torch | None, op: str, target: Any) -> _Verdict:
     if op == "call_method":
         return _judge_method(torch, target)
+    if _named(target):
+        target = _resolve(torch, target)
+        if _named(target):
+            return _judge_named(target)
     standard = tables.STANDARD.get(id(target))
     if standard:
         return standard[1], None
@@ -423,6 +441,31 @@ def _native(torch: _Torch, name: str) -> _Verdict | None:
         return None
     known = _overloads(torch, packet)
     return (known.bits, known.rule) if torch.has_kernel(known.ops[0].name()) else None
+
+
+# ---- operators by their names --------------------------------------------------------------------
+
+
+def _named_facts(op: Any) -> int:
+    """The flags of an Operator, by the table that was made when torch was there."""
+    from fastexport import _core
+
+    bits = _core.operator_facts(op.name)
+    return _core.guess_facts(op.name) if bits is None else bits
+
+
+def _judge_named(op: Any) -> _Verdict:
+    bits = _named_facts(op)
+    if not bits & PER_NODE:
+        return bits, None
+    name: str = op.__name__
+    rule: _Rule
+    if op.kind == "higher_order":
+        rule = _callables_rule(tables.OPERATOR_OPERATORS.get(name, (0, 0))[0])
+    else:
+        positions = {argument[0]: i for i, argument in enumerate(op.arguments)}
+        rule = _statistics_rule(positions, tables.STATISTICS[f"{op.namespace}::{name.partition('.')[0]}"])
+    return bits & ~PER_NODE, rule
 
 
 # ---- higher-order operators ----------------------------------------------------------------------

@@ -106,6 +106,9 @@ def pretty(target: object) -> str:
     """
     if isinstance(target, str):
         return target
+    operators = sys.modules.get("fastexport._operators")
+    if operators and type(target) is operators.Operator:
+        return str(target)
     if hasattr(target, "__module__"):
         name = getattr(target, "__name__", None)
         if name is not None and target.__module__ == "builtins":

@@ -1,7 +1,8 @@
-"""The passes as functions: on a fastexport Graph, or in place on a torch.fx graph, module or exported program."""
+"""The passes as functions: on a Graph or ExportedProgram, or in place on a torch.fx graph, module or exported program."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +10,15 @@ from typing import Any
 from fastexport._errors import LintFault
 from fastexport._graph import Graph, Policy, check_policy
 from fastexport._results import PassResult
+
+
+def _own_graph(g: Any) -> Graph | None:
+    """The graph when it is one of ours, or that of a program of ours."""
+    if isinstance(g, Graph):
+        return g
+    # A program is opened by _program.py; where that was never imported, g is none.
+    module = sys.modules.get("fastexport._program")
+    return g.graph if module is not None and isinstance(g, module.ExportedProgram) else None
 
 
 def eliminate_dead_code(
@@ -23,8 +33,8 @@ def eliminate_dead_code(
     """Remove every node that has neither users nor an effect.
 
     Args:
-        g: a fastexport Graph, or a torch.fx.Graph, GraphModule or ExportedProgram, which is changed in place (a
-            GraphModule is recompiled when something was removed).
+        g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram, which is changed
+            in place (a GraphModule is recompiled when something was removed).
         is_impure_node: tells, for a node, whether it has an effect, in place of fastexport's own judgement.
         keep_random: drawing random numbers counts as an effect.
         recurse: go into the subgraphs too.
@@ -39,8 +49,9 @@ def eliminate_dead_code(
         TypeError: g is none of these.
     """
     check_policy(policy)
-    if isinstance(g, Graph):
-        return g.eliminate_dead_code(
+    own = _own_graph(g)
+    if own is not None:
+        return own.eliminate_dead_code(
             is_impure_node, keep_random=keep_random, recurse=recurse, policy=policy, explain=explain
         )
     from fastexport import _torch
@@ -65,8 +76,9 @@ def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe")
         A `PassResult`; ``replaced`` tells the node in the place of each removed one.
     """
     check_policy(policy)
-    if isinstance(g, Graph):
-        return g.eliminate_getitems(recurse=recurse, policy=policy)
+    own = _own_graph(g)
+    if own is not None:
+        return own.eliminate_getitems(recurse=recurse, policy=policy)
     from fastexport import _torch
 
     start = time.perf_counter()
@@ -88,8 +100,9 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
         LintError: there is a fault and ``all`` is false. It is a RuntimeError, and for a target of the wrong type a
             ValueError, as in torch.fx.
     """
-    if isinstance(g, Graph):
-        return g.lint(all=all)
+    own = _own_graph(g)
+    if own is not None:
+        return own.lint(all=all)
     from fastexport import _torch
 
     return _torch.lint_inplace(g, all=all)
@@ -104,8 +117,8 @@ def run_passes(
     """Run a chain of passes, with one conversion for all of them.
 
     Args:
-        g: a fastexport Graph, or a torch.fx.Graph, GraphModule or ExportedProgram. The latter are read once, the passes
-            run in C, and what they did is applied in place once.
+        g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram. torch's are read
+            once, the passes run in C, and what they did is applied in place once.
         passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint"), or, for a fastexport Graph,
             functions that take the graph and return a `PassResult`.
         policy: as for each pass.
@@ -127,8 +140,9 @@ def run_passes(
     if isinstance(passes, str):
         raise TypeError(f"passes must be a list, such as [{passes!r}], not a str")
     chain = [_find_pass(item) for item in passes]
-    if isinstance(g, Graph):
-        return [run(g, policy) for run in chain]
+    own = _own_graph(g)
+    if own is not None:
+        return [run(own, policy) for run in chain]
     from fastexport import _torch
 
     with _torch.native_twin(g) as twin:

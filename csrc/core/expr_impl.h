@@ -1,0 +1,63 @@
+/* expr_impl.h - what the files of symbolic expressions share with each other, and with nobody else. */
+#ifndef FE_EXPR_IMPL_H
+#define FE_EXPR_IMPL_H
+
+#include "expr.h"
+
+/* A finite number: p / q in lowest terms with q > 0, or a double. */
+typedef struct {
+    bool is_real;
+    int64_t p, q;
+    double real;
+} fe_number;
+
+typedef struct {
+    const char *name;
+    uint8_t least, most; /* arguments; most 0: any number */
+    uint8_t order;       /* of sympy's classes */
+    uint8_t kind;        /* fe_expr_kind */
+    uint16_t precedence;
+} fe_expr_function;
+
+extern const fe_expr_function fe_expr_functions[FE_EXPR_OP_COUNT]; /* names are NULL below FE_EXPR_ADD */
+
+#define FE_EXPR_MAX_EXPONENT 64 /* of a literal exponent: 2**64 is too large already */
+#define FE_EXPR_MAX_SHIFT 62    /* of a literal shift */
+
+/* ---- expr.c ---- */
+
+/* Fill err and return NULL. */
+fe_expr fe_expr_fail(fe_expr_error *err, fe_expr_fault fault, size_t at, const char *format, ...) FE_PRINTF(4, 5);
+bool fe_expr_find_assumption(const char *name, size_t len, uint8_t *index);
+fe_expr fe_expr_number_node(fe_exprs *pool, fe_number n, fe_expr_error *err);
+fe_expr fe_expr_ratio(fe_exprs *pool, int64_t p, int64_t q, fe_expr_error *err); /* q != 0 */
+/* text: as the file writes the number; value must be what it means, and finite. */
+fe_expr fe_expr_real(fe_exprs *pool, double value, const char *text, size_t len, unsigned precision,
+                     fe_expr_error *err);
+fe_expr fe_expr_constant(fe_exprs *pool, fe_expr_op op, int64_t value, fe_expr_error *err); /* OO, INT_OO, BOOL */
+const fe_allocator *fe_exprs_allocator(const fe_exprs *pool);
+/* Room for so many expressions, to be given back; NULL: none left, noted in err. */
+fe_expr *fe_exprs_take(fe_exprs *pool, size_t count, fe_expr_error *err);
+void fe_exprs_give(fe_exprs *pool, fe_expr *items, size_t count);
+
+/* ---- expr_number.c ---- */
+
+bool fe_expr_number(fe_expr e, fe_number *out); /* e is a finite number */
+double fe_number_real(fe_number n);
+int fe_number_sign(fe_number n);
+int fe_number_compare(fe_number a, fe_number b);
+/* p / q in lowest terms, q != 0. These three return false when the result does not fit. */
+bool fe_number_ratio(int64_t p, int64_t q, fe_number *out);
+bool fe_number_add(fe_number a, fe_number b, fe_number *out);
+bool fe_number_mul(fe_number a, fe_number b, fe_number *out);
+bool fe_number_power(fe_number base, int64_t exponent, fe_number *out); /* base 0 with exponent < 0: false */
+/* The number before a product, and the factors behind it; returns how many. */
+uint32_t fe_expr_split_product(fe_expr product, fe_number *coefficient, const fe_expr **factors);
+
+/* ---- expr_order.c ---- */
+
+int fe_expr_compare_terms(fe_expr a, fe_expr b); /* as terms of one sum */
+/* Put arguments into the order in which sympy prints them; spare has room for count. */
+void fe_expr_sort(fe_expr_op op, fe_expr *items, fe_expr *spare, uint32_t count);
+
+#endif

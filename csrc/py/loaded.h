@@ -1,0 +1,21 @@
+/* loaded.h - a Graph's ties to the file it was read from: see loaded.c. */
+#ifndef FE_LOADED_H
+#define FE_LOADED_H
+
+#include "file.h"
+
+struct loaded {
+    ProgramObject *program;
+    const pt2_graph *from; /* of the program: where the document has this graph */
+    pt2_origin *origins;   /* by node id, of the nodes that were read */
+    uint8_t *waiting;      /* bit by node id: its meta is still in the document */
+    uint32_t count;
+    uint64_t version; /* of the core when it was read */
+};
+
+/* Give an empty Graph the core that the reader built. cache: dict of objects made so far, shared by the program's graphs. */
+int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObject *cache);
+/* Whether a node was read from a file and nobody has looked at its meta since. */
+bool graph_is_untouched(const GraphObject *g, uint32_t id);
+
+#endif

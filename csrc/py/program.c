@@ -1,0 +1,690 @@
+/* program.c - the type Program: what a .pt2 file holds, read in C, and the way back: verifying and writing its graphs.
+ *
+ * Graphs are handed to Graph objects once (build); from then on the program keeps the documents and the Graphs the
+ * structure. To verify or write, the Graphs are put together again as the pt2_graphs that this layer works on (a view).
+ */
+#include "loaded.h"
+
+#include "tensor.h"
+
+/* ---- life ---- */
+
+static int note(ProgramObject *self, const pt2_report *r)
+{
+    PyObject *faults = report_to_list(r);
+    int result = faults ? PyList_SetSlice(self->faults, PyList_GET_SIZE(self->faults), PY_SSIZE_T_MAX, faults) : -1;
+
+    Py_XDECREF(faults);
+    return result;
+}
+
+static int read_program(ProgramObject *self, const char *model)
+{
+    ArchiveObject *a = self->archive;
+    pt2_report r;
+    int result;
+
+    pt2_report_init(&r, &fe_python_allocator, &a->limits);
+    archive_lock(a);
+    Py_BEGIN_ALLOW_THREADS
+    self->program = pt2_program_open(a->archive, model, self->exprs, &fe_python_allocator, &r);
+    result = self->program ? pt2_program_read(self->program, &a->state->reserved, &r) : -1;
+    Py_END_ALLOW_THREADS
+    archive_unlock(a);
+    if (result < 0 || r.errors) {
+        raise_report(a->state, &r);
+        result = -1;
+    } else {
+        result = note(self, &r);
+    }
+    pt2_report_clear(&r);
+    return result;
+}
+
+static PyObject *Program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"archive", "model", NULL};
+    PyObject *module = PyType_GetModuleByDef(type, &fe_module_def), *archive;
+    const char *model = NULL;
+
+    if (!module || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|z:Program", names, state_of(module)->archive_type,
+                                                &archive, &model))
+        return NULL;
+    ProgramObject *self = (ProgramObject *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->archive = (ArchiveObject *)Py_NewRef(archive);
+    self->faults = PyList_New(0);
+    self->exprs = fe_exprs_new(&fe_python_allocator);
+    if (!self->exprs)
+        PyErr_NoMemory();
+    if (!self->faults || !self->exprs || read_program(self, model) < 0)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void Program_dealloc(PyObject *o)
+{
+    ProgramObject *self = (ProgramObject *)o;
+    PyTypeObject *type = Py_TYPE(o);
+
+    pt2_program_free(self->program);
+    fe_exprs_free(self->exprs);
+    Py_XDECREF(self->archive);
+    Py_XDECREF(self->faults);
+    type->tp_free(o);
+    Py_DECREF(type);
+}
+
+/* ---- graphs ---- */
+
+static PyObject *build_graph(ProgramObject *self, pt2_graph *from, PyObject *make, PyObject *cache)
+{
+    module_state *st = self->archive->state;
+    PyObject *graph = PyObject_CallNoArgs(make), *subgraphs = PyDict_New();
+
+    if (!graph || !subgraphs)
+        goto failed;
+    if (!PyObject_TypeCheck(graph, st->graph_type)) {
+        PyErr_SetString(PyExc_TypeError, "build() takes a function that makes an empty Graph");
+        goto failed;
+    }
+    if (graph_adopt((GraphObject *)graph, self, from, cache) < 0)
+        goto failed;
+    for (uint32_t i = 0; i < from->subgraph_count; i++) {
+        PyObject *inner = build_graph(self, from->subgraphs[i], make, cache); /* no deeper than limits.graph_depth */
+        int result = inner ? PyDict_SetItemString(subgraphs, from->subgraphs[i]->name, inner) : -1;
+        Py_XDECREF(inner);
+        if (result < 0)
+            goto failed;
+    }
+    if (from->subgraph_count)
+        Py_XSETREF(((GraphObject *)graph)->subgraphs, Py_NewRef(subgraphs));
+    Py_DECREF(subgraphs);
+    return graph;
+failed:
+    Py_XDECREF(graph);
+    Py_XDECREF(subgraphs);
+    return NULL;
+}
+
+PyDoc_STRVAR(program_build_doc, "build($self, make, /)\n--\n\n"
+                                "The program's graph, with its subgraphs; make() gives an empty Graph. Once only.");
+
+static PyObject *Program_build(PyObject *o, PyObject *make)
+{
+    ProgramObject *self = (ProgramObject *)o;
+    PyObject *cache, *graph;
+
+    if (self->built)
+        return PyErr_Format(PyExc_RuntimeError, "the graphs of this program are built already");
+    self->built = true; /* also when it fails: some cores may be gone by then */
+    cache = PyDict_New();
+    graph = cache ? build_graph(self, self->program->root, make, cache) : NULL;
+    Py_XDECREF(cache);
+    return graph;
+}
+
+/* ---- the document ---- */
+
+/* Which document the first part of a path names. */
+static yyjson_val *document(ProgramObject *self, const char *name)
+{
+    pt2_program *p = self->program;
+    const pt2_json *json = !strcmp(name, "model")       ? &p->json
+                           : !strcmp(name, "weights")   ? &p->weights.config
+                           : !strcmp(name, "constants") ? &p->constants.config
+                                                        : NULL;
+
+    return json && json->doc ? yyjson_doc_get_root(json->doc) : NULL;
+}
+
+static yyjson_val *step(yyjson_val *v, PyObject *key)
+{
+    Py_ssize_t len;
+
+    if (PyLong_Check(key)) {
+        Py_ssize_t index = PyLong_AsSsize_t(key);
+        return index < 0 ? NULL : yyjson_arr_get(v, (size_t)index);
+    }
+    const char *text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &len) : NULL;
+    return text ? yyjson_obj_getn(v, text, (size_t)len) : NULL;
+}
+
+PyDoc_STRVAR(program_json_doc, "json($self, document, /, *path)\n--\n\n"
+                               "A part of a document (model, weights, constants) as json.loads gives it, or None.");
+
+static PyObject *Program_json(PyObject *o, PyObject *const *args, Py_ssize_t nargs)
+{
+    const char *name = nargs > 0 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : NULL;
+    yyjson_val *v;
+
+    if (!name)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "json() takes the name of a document");
+    v = document((ProgramObject *)o, name);
+    for (Py_ssize_t i = 1; v && i < nargs; i++)
+        v = step(v, args[i]);
+    if (PyErr_Occurred())
+        return NULL;
+    return json_to_python(v);
+}
+
+/* ---- payloads ---- */
+
+static PyObject *int64_tuple(const int64_t *items, uint32_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+
+    for (uint32_t i = 0; tuple && i < count; i++) {
+        PyObject *item = PyLong_FromLongLong(items[i]);
+        if (!item)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, item);
+    }
+    return tuple;
+}
+
+static PyObject *payload_to_tuple(const pt2_payload *p)
+{
+    PyObject *name = PyUnicode_DecodeUTF8(p->name, (Py_ssize_t)p->name_len, NULL);
+    PyObject *sizes = int64_tuple(p->sizes, p->sizes ? p->ndim : 0);
+    PyObject *strides = int64_tuple(p->strides, p->strides ? p->ndim : 0);
+
+    if (!name || !sizes || !strides) {
+        Py_XDECREF(name);
+        Py_XDECREF(sizes);
+        Py_XDECREF(strides);
+        return NULL;
+    }
+    return Py_BuildValue("(NiOOsiiNNLz)", name, (int)p->kind, p->is_param ? Py_True : Py_False,
+                         p->requires_grad ? Py_True : Py_False, p->entry->name, (int)p->dtype, (int)p->layout, sizes,
+                         strides, (long long)p->offset, p->device);
+}
+
+PyDoc_STRVAR(program_payloads_doc,
+             "payloads($self, constants, /)\n--\n\n"
+             "The weights, or the constants, of the configuration: tuples (name, kind, is_param, requires_grad, entry,\n"
+             "dtype, layout, sizes, strides, offset, device), and the entry that holds them pickled, or None.");
+
+static PyObject *Program_payloads(PyObject *o, PyObject *constants)
+{
+    const pt2_program *p = ((ProgramObject *)o)->program;
+    int which = PyObject_IsTrue(constants);
+    const pt2_payloads *payloads = which ? &p->constants : &p->weights;
+    PyObject *list = which < 0 ? NULL : PyList_New((Py_ssize_t)payloads->count);
+
+    for (uint32_t i = 0; list && i < payloads->count; i++) {
+        PyObject *item = payload_to_tuple(&payloads->items[i]);
+        if (!item)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list ? Py_BuildValue("(Nz)", list, payloads->pickle ? payloads->pickle->name : NULL) : NULL;
+}
+
+PyDoc_STRVAR(program_check_payloads_doc, "check_payloads($self, bytes, /)\n--\n\n"
+                                         "Check the CRCs of weights and constants, up to so many bytes (0: of all); "
+                                         "the faults, as a list.");
+
+static PyObject *Program_check_payloads(PyObject *o, PyObject *bytes)
+{
+    ProgramObject *self = (ProgramObject *)o;
+    unsigned long long limit = PyLong_AsUnsignedLongLong(bytes);
+    PyObject *faults;
+    pt2_report r;
+    int result;
+
+    if (limit == (unsigned long long)-1 && PyErr_Occurred())
+        return NULL;
+    pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
+    archive_lock(self->archive);
+    Py_BEGIN_ALLOW_THREADS
+    result = pt2_program_check_payloads(self->program, limit, &r);
+    Py_END_ALLOW_THREADS
+    archive_unlock(self->archive);
+    (void)result; /* what it means is in the report */
+    faults = report_to_list(&r);
+    pt2_report_clear(&r);
+    return faults;
+}
+
+/* ---- ranges ---- */
+
+static PyObject *bound(bool given, int64_t value)
+{
+    return given ? PyLong_FromLongLong(value) : Py_NewRef(Py_None);
+}
+
+static PyObject *Program_ranges(PyObject *o, PyObject *Py_UNUSED(ignored))
+{
+    const pt2_program *p = ((ProgramObject *)o)->program;
+    PyObject *list = PyList_New((Py_ssize_t)p->range_count);
+
+    for (uint32_t i = 0; list && i < p->range_count; i++) {
+        const pt2_range *r = &p->ranges[i];
+        PyObject *item = Py_BuildValue("(sNNO)", r->key, bound(r->has_min, r->min), bound(r->has_max, r->max),
+                                       r->seen ? Py_True : Py_False);
+        if (!item)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+/* ---- views: Graph objects as the pt2_graphs of this layer ---- */
+
+typedef struct view view;
+
+struct view {
+    pt2_graph graph;
+    GraphObject *owner; /* strong */
+    view **inner;       /* as many as graph.subgraphs */
+    PyObject *held;     /* list: what keeps texts alive */
+    uint64_t version;   /* of the core, when the view was made */
+};
+
+static void view_free(view *v)
+{
+    if (!v)
+        return;
+    for (uint32_t i = 0; v->inner && i < v->graph.subgraph_count; i++)
+        view_free(v->inner[i]);
+    PyMem_RawFree(v->inner);
+    PyMem_RawFree(v->graph.subgraphs);
+    PyMem_RawFree(v->graph.objects);
+    PyMem_RawFree((void *)(uintptr_t)v->graph.texts);
+    Py_XDECREF(v->held);
+    Py_XDECREF(v->owner);
+    PyMem_RawFree(v);
+}
+
+/* Keep a str alive and give its UTF-8. */
+static const char *hold_text(view *v, PyObject *text)
+{
+    if (!PyUnicode_Check(text)) {
+        PyErr_Format(PyExc_TypeError, "a text was expected, not %.200s", Py_TYPE(text)->tp_name);
+        return NULL;
+    }
+    return PyList_Append(v->held, text) < 0 ? NULL : PyUnicode_AsUTF8(text);
+}
+
+static bool is_described(const module_state *st, const PyObject *o)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(st->described_types); i++) {
+        if ((PyObject *)Py_TYPE(o) == PyTuple_GET_ITEM(st->described_types, i))
+            return true;
+    }
+    return false;
+}
+
+static int describe(view *v, PyObject *o, pt2_object *out)
+{
+    module_state *st = v->owner->state;
+    PyObject *parts, *text;
+    int kind, code;
+
+    if (!is_described(st, o))
+        return 0;
+    if (!(parts = PyObject_CallOneArg(st->describe_object, o)))
+        return -1;
+    int result = -1;
+    if (parts == Py_None) {
+        result = 0;
+    } else if (PyArg_ParseTuple(parts, "iiO;an object is described by (kind, code, text)", &kind, &code, &text)) {
+        out->kind = (uint8_t)kind;
+        out->code = code;
+        out->text = text == Py_None ? NULL : hold_text(v, text);
+        result = text == Py_None || out->text ? 0 : -1;
+    }
+    Py_DECREF(parts);
+    return result;
+}
+
+static int view_objects(view *v)
+{
+    uint32_t count = v->owner->object_capacity;
+
+    v->graph.objects = PyMem_RawCalloc((size_t)count + 1, sizeof *v->graph.objects);
+    v->graph.object_count = count;
+    if (!v->graph.objects) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0; i < count && i < v->owner->object_capacity; i++) {
+        if (v->owner->objects[i] && describe(v, v->owner->objects[i], &v->graph.objects[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The texts of a node whose meta may have changed. */
+static int view_text(view *v, uint32_t id, pt2_node_text *out)
+{
+    PyObject *node = graph_node(v->owner, id), *value, *metadata;
+    PyObject *texts = node ? PyObject_CallOneArg(v->owner->state->encode_meta, node) : NULL;
+    int result = -1;
+
+    Py_XDECREF(node);
+    if (texts && PyArg_ParseTuple(texts, "OO;encode_meta gives (value, metadata)", &value, &metadata)) {
+        out->given = true;
+        out->value = value == Py_None ? NULL : hold_text(v, value);
+        out->metadata = hold_text(v, metadata);
+        result = (value == Py_None || out->value) && out->metadata ? 0 : -1;
+    }
+    Py_XDECREF(texts);
+    return result;
+}
+
+static int view_texts(view *v)
+{
+    uint32_t count = v->owner->core->node_count;
+    pt2_node_text *texts = PyMem_RawCalloc(count, sizeof *texts);
+
+    if (!texts) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    v->graph.texts = texts;
+    v->graph.text_count = count;
+    for (uint32_t id = 1; id < count && id < v->owner->core->node_count; id++) {
+        if (fe_node_is_listed(v->owner->core, id) && v->owner->core->nodes[id].op != FE_OP_OUTPUT &&
+            !graph_is_untouched(v->owner, id) && view_text(v, id, &texts[id]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t depth);
+
+static int view_subgraphs(view *v, const ProgramObject *program, uint32_t depth)
+{
+    PyObject *items = v->owner->subgraphs ? PyDict_Items(v->owner->subgraphs) : PyList_New(0);
+    Py_ssize_t count = items ? PyList_GET_SIZE(items) : 0;
+    int result = items ? 0 : -1;
+
+    v->inner = PyMem_RawCalloc((size_t)count + 1, sizeof *v->inner);
+    v->graph.subgraphs = PyMem_RawCalloc((size_t)count + 1, sizeof *v->graph.subgraphs);
+    if (result == 0 && (!v->inner || !v->graph.subgraphs)) {
+        PyErr_NoMemory();
+        result = -1;
+    }
+    v->graph.subgraph_count = 0;
+    for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0);
+        PyObject *graph = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 1);
+        view *inner = NULL;
+        if (!PyObject_TypeCheck(graph, v->owner->state->graph_type))
+            PyErr_Format(PyExc_TypeError, "the subgraph %R is a %.200s, not a Graph", name, Py_TYPE(graph)->tp_name);
+        else
+            inner = view_new((GraphObject *)graph, program, depth + 1);
+        if (inner) {
+            v->inner[i] = inner;
+            v->graph.subgraphs[i] = &inner->graph;
+            v->graph.subgraph_count++;
+            inner->graph.parent = &v->graph;
+            inner->graph.name = hold_text(v, name);
+        }
+        result = inner && inner->graph.name ? 0 : -1;
+    }
+    Py_XDECREF(items);
+    return result;
+}
+
+/* Runs Python code: the graphs may change until the whole view is made. view_is_current tells at the end. */
+static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t depth)
+{
+    view *v;
+
+    if (depth > program->archive->limits.graph_depth) {
+        PyErr_SetString(PyExc_RecursionError, "subgraphs are nested too deep");
+        return NULL;
+    }
+    v = PyMem_RawCalloc(1, sizeof *v);
+    if (!v) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    v->owner = (GraphObject *)Py_NewRef(g);
+    if (g->loaded && g->loaded->program == program) {
+        v->graph = *g->loaded->from;
+        v->graph.origins = g->loaded->origins;
+        v->graph.origin_count = g->loaded->count;
+    }
+    v->graph.core = g->core;
+    v->graph.subgraphs = NULL;
+    v->graph.objects = NULL;
+    v->graph.parent = NULL;
+    v->held = PyList_New(0);
+    if (!v->held || graph_readable(g) < 0 || view_texts(v) < 0 || view_objects(v) < 0 ||
+        view_subgraphs(v, program, depth) < 0) {
+        view_free(v);
+        return NULL;
+    }
+    v->version = g->core->version;
+    return v;
+}
+
+/* Whether no graph has changed since its view was made; else with an exception. */
+static int view_is_current(const view *v)
+{
+    const fe_graph *c = v->owner->core;
+
+    if (c->version != v->version || c->node_count > v->graph.text_count || c != v->graph.core ||
+        v->owner->object_capacity > v->graph.object_count || graph_readable(v->owner) < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(v->owner->state->error, "the graph was changed while it was being written or verified");
+        return -1;
+    }
+    for (uint32_t i = 0; i < v->graph.subgraph_count; i++) {
+        if (view_is_current(v->inner[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void view_set_busy(view *v, bool busy)
+{
+    v->owner->busy = busy;
+    for (uint32_t i = 0; i < v->graph.subgraph_count; i++)
+        view_set_busy(v->inner[i], busy);
+}
+
+/* The view of a graph given by a caller, ready for C that runs without the GIL. */
+static view *view_of(ProgramObject *self, PyObject *graph)
+{
+    view *v;
+
+    if (!PyObject_TypeCheck(graph, self->archive->state->graph_type)) {
+        PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
+        return NULL;
+    }
+    v = view_new((GraphObject *)graph, self, 0);
+    if (v && view_is_current(v) < 0) {
+        view_free(v);
+        return NULL;
+    }
+    return v;
+}
+
+PyDoc_STRVAR(program_verify_doc, "verify($self, graph, strict, /)\n--\n\n"
+                                 "Check the program as it is now; the faults, as a list of tuples.");
+
+static PyObject *Program_verify(PyObject *o, PyObject *args)
+{
+    ProgramObject *self = (ProgramObject *)o;
+    PyObject *graph, *faults;
+    pt2_report r;
+    int strict, result;
+    view *v;
+
+    if (!PyArg_ParseTuple(args, "Op:verify", &graph, &strict) || !(v = view_of(self, graph)))
+        return NULL;
+    pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
+    view_set_busy(v, true);
+    Py_BEGIN_ALLOW_THREADS
+    result = pt2_program_verify(self->program, &v->graph, strict ? PT2_STRICT : PT2_LENIENT, &r);
+    Py_END_ALLOW_THREADS
+    view_set_busy(v, false);
+    (void)result; /* what it means is in the report */
+    faults = report_to_list(&r);
+    pt2_report_clear(&r);
+    view_free(v);
+    return faults;
+}
+
+PyDoc_STRVAR(program_write_doc, "write($self, graph, /)\n--\n\n"
+                                "The model.json of the program as it is now, as bytes. Raises FormatError for what the\n"
+                                "format can't say.");
+
+static PyObject *Program_write(PyObject *o, PyObject *graph)
+{
+    ProgramObject *self = (ProgramObject *)o;
+    PyObject *bytes = NULL;
+    pt2_report r;
+    fe_buffer out;
+    int result;
+    view *v = view_of(self, graph);
+
+    if (!v)
+        return NULL;
+    pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
+    fe_buffer_init(&out, &fe_python_allocator);
+    view_set_busy(v, true);
+    Py_BEGIN_ALLOW_THREADS
+    result = pt2_program_write(self->program, &v->graph, &out, &r);
+    Py_END_ALLOW_THREADS
+    view_set_busy(v, false);
+    if (result < 0)
+        raise_report(self->archive->state, &r);
+    else
+        bytes = PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.len);
+    fe_buffer_clear(&out);
+    pt2_report_clear(&r);
+    view_free(v);
+    return bytes;
+}
+
+PyDoc_STRVAR(program_canonical_doc, "canonical($self, /)\n--\n\n"
+                                    "The model.json as it was read, in the form that write() gives.");
+
+static PyObject *Program_canonical(PyObject *o, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *bytes;
+    fe_buffer out;
+
+    fe_buffer_init(&out, &fe_python_allocator);
+    pt2_json_write(document((ProgramObject *)o, "model"), &out);
+    bytes = out.failed ? PyErr_NoMemory() : PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.len);
+    fe_buffer_clear(&out);
+    return bytes;
+}
+
+static int is_unchanged(GraphObject *g, const ProgramObject *program)
+{
+    PyObject *inner;
+    PyObject *key;
+    Py_ssize_t at = 0, count = 0;
+
+    if (!g->loaded || g->loaded->program != program || g->loaded->version != g->core->version)
+        return 0;
+    for (uint32_t id = 1; id < g->core->node_count; id++) {
+        if (!graph_is_untouched(g, id))
+            return 0;
+    }
+    while (g->subgraphs && PyDict_Next(g->subgraphs, &at, &key, &inner)) {
+        if (!PyObject_TypeCheck(inner, g->state->graph_type) || !is_unchanged((GraphObject *)inner, program))
+            return 0;
+        count++;
+    }
+    return count == g->loaded->from->subgraph_count;
+}
+
+PyDoc_STRVAR(program_is_unchanged_doc, "is_unchanged($self, graph, /)\n--\n\n"
+                                       "Whether nothing of the graph, its meta and its subgraphs was touched since it "
+                                       "was read.");
+
+static PyObject *Program_is_unchanged(PyObject *o, PyObject *graph)
+{
+    ProgramObject *self = (ProgramObject *)o;
+
+    if (!PyObject_TypeCheck(graph, self->archive->state->graph_type))
+        return PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
+    return PyBool_FromLong(is_unchanged((GraphObject *)graph, self));
+}
+
+/* ---- the type ---- */
+
+static PyObject *Program_layout(PyObject *o, void *Py_UNUSED(closure))
+{
+    static const char *const names[] = {"A", "B", "C"};
+
+    return PyUnicode_FromString(names[((ProgramObject *)o)->program->layout]);
+}
+
+static PyObject *Program_model(PyObject *o, void *Py_UNUSED(closure))
+{
+    return PyUnicode_FromString(((ProgramObject *)o)->program->model);
+}
+
+static PyObject *entry_name(const pt2_entry *e)
+{
+    return e ? PyUnicode_FromString(e->name) : Py_NewRef(Py_None);
+}
+
+static PyObject *Program_model_entry(PyObject *o, void *Py_UNUSED(closure))
+{
+    return entry_name(((ProgramObject *)o)->program->model_entry);
+}
+
+static PyObject *Program_sample_inputs(PyObject *o, void *Py_UNUSED(closure))
+{
+    return entry_name(((ProgramObject *)o)->program->sample_inputs);
+}
+
+static PyGetSetDef program_getset[] = {
+    {"layout", Program_layout, NULL, "A, B or C.", NULL},
+    {"model", Program_model, NULL, "The name of the model in the archive.", NULL},
+    {"model_entry", Program_model_entry, NULL, "The entry that holds the document.", NULL},
+    {"sample_inputs", Program_sample_inputs, NULL, "The entry that holds the example inputs, or None.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef program_members[] = {
+    {"archive", T_OBJECT_EX, offsetof(ProgramObject, archive), READONLY, "The Archive it was read from."},
+    {"faults", T_OBJECT_EX, offsetof(ProgramObject, faults), READONLY, "What was noted while it was read."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef program_methods[] = {
+    {"build", Program_build, METH_O, program_build_doc},
+    {"json", (PyCFunction)(void (*)(void))Program_json, METH_FASTCALL, program_json_doc},
+    {"payloads", Program_payloads, METH_O, program_payloads_doc},
+    {"check_payloads", Program_check_payloads, METH_O, program_check_payloads_doc},
+    {"ranges", Program_ranges, METH_NOARGS,
+     "ranges($self, /)\n--\n\nTuples (expression, least or None, greatest or None, whether the program uses it)."},
+    {"verify", Program_verify, METH_VARARGS, program_verify_doc},
+    {"write", Program_write, METH_O, program_write_doc},
+    {"canonical", Program_canonical, METH_NOARGS, program_canonical_doc},
+    {"is_unchanged", Program_is_unchanged, METH_O, program_is_unchanged_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(program_doc, "Program(archive, model=None)\n--\n\n"
+                          "An exported program of an archive, read and checked. Raises FormatError.");
+
+static PyType_Slot program_slots[] = {
+    {Py_tp_doc, (void *)program_doc},     {Py_tp_new, Program_new},
+    {Py_tp_dealloc, Program_dealloc},     {Py_tp_getset, program_getset},
+    {Py_tp_members, program_members},     {Py_tp_methods, program_methods},
+    {0, NULL},
+};
+
+PyType_Spec program_spec = {
+    .name = "fastexport._core.Program",
+    .basicsize = sizeof(ProgramObject),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = program_slots,
+};

@@ -1,0 +1,959 @@
+/* tensor.c - a typed view of a Storage: shape, strides, and the doors through which others see it.
+ *
+ * Invariant: every element lies within the storage; that was checked when the tensor was made, with sums that can't wrap,
+ * since all the numbers may come from a hostile file. After that nothing of a tensor changes. The shape, the strides in
+ * elements and the strides in bytes stand in the object itself, one after the other, so exports can point to them.
+ *
+ * All doors are read-only: the buffer protocol, __array_interface__ and DLPack of version 1. DLPack before version 1 can't
+ * say so; there, a copy goes out. Types that the buffer protocol has no letter for (bfloat16, float8, complex32) go
+ * through it as unsigned integers of their size. Files are little-endian, and so is every machine that torch runs on.
+ */
+#include "tensor.h"
+
+#include <stdatomic.h>
+
+_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes of files have 64 bits");
+
+/* ---- types of elements ---- */
+
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E4M3FNUZ, DL_FLOAT8_E5M2, DL_FLOAT8_E5M2FNUZ, DL_FLOAT8_E8M0FNU };
+
+typedef struct {
+    int code; /* ScalarType of the file format */
+    uint8_t itemsize, dl_code;
+    const char *format;  /* of the buffer protocol */
+    const char *typestr; /* of __array_interface__; NULL: numpy has no such type */
+} element_type;
+
+#define CODE_BOOL 12
+
+static const element_type elements[] = {
+    {1, 1, DL_UINT, "B", "|u1"},
+    {2, 1, DL_INT, "b", "|i1"},
+    {3, 2, DL_INT, "h", "<i2"},
+    {4, 4, DL_INT, "i", "<i4"},
+    {5, 8, DL_INT, "q", "<i8"},
+    {6, 2, DL_FLOAT, "e", "<f2"},
+    {7, 4, DL_FLOAT, "f", "<f4"},
+    {8, 8, DL_FLOAT, "d", "<f8"},
+    {9, 4, DL_COMPLEX, "I", NULL},
+    {10, 8, DL_COMPLEX, "Zf", "<c8"},
+    {11, 16, DL_COMPLEX, "Zd", "<c16"},
+    {CODE_BOOL, 1, DL_BOOL, "?", "|b1"},
+    {13, 2, DL_BFLOAT, "H", NULL},
+    {28, 2, DL_UINT, "H", "<u2"},
+    {29, 1, DL_FLOAT8_E4M3FN, "B", NULL},
+    {30, 1, DL_FLOAT8_E5M2, "B", NULL},
+    {31, 1, DL_FLOAT8_E4M3FNUZ, "B", NULL},
+    {32, 1, DL_FLOAT8_E5M2FNUZ, "B", NULL},
+    {33, 1, DL_FLOAT8_E8M0FNU, "B", NULL},
+    {34, 4, DL_UINT, "I", "<u4"},
+    {35, 8, DL_UINT, "Q", "<u8"},
+};
+
+static const element_type *find_element(long code)
+{
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(elements); i++) {
+        if (elements[i].code == code)
+            return &elements[i];
+    }
+    return NULL;
+}
+
+typedef struct {
+    PyObject_VAR_HEAD PyObject *storage; /* NULL: a tensor without data, on the device meta */
+    PyObject *dtype, *device, *layout, *weakrefs;
+    const element_type *element;
+    int64_t storage_offset; /* in elements */
+    Py_ssize_t numel, nbytes;
+    Py_ssize_t extent; /* bytes from the first element to the end of the last */
+    int ndim;
+    bool requires_grad, is_param, c_contiguous, f_contiguous;
+    _Atomic bool checked; /* the elements are such as their type allows */
+    Py_ssize_t numbers[];
+} TensorObject;
+
+static Py_ssize_t *shape_of(TensorObject *t)
+{
+    return t->numbers;
+}
+
+static Py_ssize_t *strides_of(TensorObject *t)
+{
+    return t->numbers + t->ndim;
+}
+
+static Py_ssize_t *byte_strides_of(TensorObject *t)
+{
+    return t->numbers + 2 * t->ndim;
+}
+
+/* ---- making one ---- */
+
+static int bad_view(const char *what)
+{
+    PyErr_Format(PyExc_ValueError, "not a tensor: %s", what);
+    return -1;
+}
+
+/* The number of elements; 0 where a size is 0, whatever the others are. */
+static int count_elements(TensorObject *t)
+{
+    const Py_ssize_t *shape = shape_of(t);
+    bool empty = false, wraps = false;
+
+    t->numel = 1;
+    for (int i = 0; i < t->ndim; i++) {
+        if (shape[i] < 0)
+            return bad_view("a size is negative");
+        empty = empty || shape[i] == 0;
+        wraps = __builtin_mul_overflow(t->numel, shape[i], &t->numel) || wraps;
+    }
+    if (empty)
+        t->numel = 0;
+    if ((wraps && !empty) || __builtin_mul_overflow(t->numel, (Py_ssize_t)t->element->itemsize, &t->nbytes))
+        return bad_view("it has more elements than memory can hold");
+    return 0;
+}
+
+static int fill_strides(TensorObject *t)
+{
+    Py_ssize_t stride = 1;
+
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        strides_of(t)[i] = stride;
+        if (i && shape_of(t)[i] > 1 && __builtin_mul_overflow(stride, shape_of(t)[i], &stride))
+            return bad_view("its sizes are too large");
+    }
+    return 0;
+}
+
+/* Strides that no element is reached by may be anything; in bytes they become small. */
+static int convert_strides(TensorObject *t)
+{
+    Py_ssize_t itemsize = t->element->itemsize;
+
+    for (int i = 0; i < t->ndim; i++) {
+        if (strides_of(t)[i] < 0)
+            return bad_view("a stride is negative");
+        bool used = t->numel && shape_of(t)[i] > 1;
+        if (__builtin_mul_overflow(strides_of(t)[i], itemsize, &byte_strides_of(t)[i])) {
+            if (used)
+                return bad_view("a stride is too large");
+            byte_strides_of(t)[i] = itemsize;
+        }
+    }
+    return 0;
+}
+
+static int check_extent(TensorObject *t)
+{
+    Py_ssize_t itemsize = t->element->itemsize, last = 0, start;
+
+    if (t->storage_offset < 0)
+        return bad_view("the storage offset is negative");
+    if (!t->numel || !t->storage)
+        return 0;
+    for (int i = 0; i < t->ndim; i++) {
+        Py_ssize_t reach;
+        if (__builtin_mul_overflow(shape_of(t)[i] - 1, byte_strides_of(t)[i], &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return bad_view("sizes and strides reach too far");
+    }
+    if (__builtin_add_overflow(last, itemsize, &t->extent) ||
+        __builtin_mul_overflow((Py_ssize_t)t->storage_offset, itemsize, &start) ||
+        __builtin_add_overflow(start, t->extent, &last))
+        return bad_view("sizes, strides and storage offset reach too far");
+    if ((size_t)last > storage_size(t->storage)) {
+        PyErr_Format(PyExc_ValueError, "not a tensor: it needs %zd bytes of its storage, which has %zu", last,
+                     storage_size(t->storage));
+        return -1;
+    }
+    return 0;
+}
+
+/* Whether the elements lie one behind the other, the last (C) or the first (Fortran) index running fastest. */
+static bool is_dense(TensorObject *t, bool fortran)
+{
+    Py_ssize_t expected = t->element->itemsize;
+
+    for (int i = 0; i < t->ndim && t->numel; i++) {
+        int at = fortran ? i : t->ndim - 1 - i;
+        if (shape_of(t)[at] > 1 && byte_strides_of(t)[at] != expected)
+            return false;
+        expected *= shape_of(t)[at];
+    }
+    return true;
+}
+
+static const element_type *element_of(PyObject *dtype)
+{
+    PyObject *code = PyObject_GetAttrString(dtype, "code");
+    long number = code ? PyLong_AsLong(code) : -1;
+
+    Py_XDECREF(code);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    const element_type *found = find_element(number);
+    if (!found)
+        PyErr_Format(PyExc_ValueError, "no tensor has elements of type %S (code %ld)", dtype, number);
+    return found;
+}
+
+static int settle(TensorObject *t, const tensor_facts *f)
+{
+    for (int i = 0; i < f->ndim; i++) {
+        shape_of(t)[i] = (Py_ssize_t)f->shape[i];
+        strides_of(t)[i] = f->strides ? (Py_ssize_t)f->strides[i] : 0;
+    }
+    if (count_elements(t) < 0 || (!f->strides && fill_strides(t) < 0) || convert_strides(t) < 0 || check_extent(t) < 0)
+        return -1;
+    t->c_contiguous = is_dense(t, false);
+    t->f_contiguous = is_dense(t, true);
+    return 0;
+}
+
+PyObject *tensor_new(module_state *st, const tensor_facts *f)
+{
+    PyTypeObject *type = st->tensor_type;
+    const element_type *element = element_of(f->dtype);
+
+    if (!element)
+        return NULL;
+    if (f->ndim > TENSOR_MAX_DIMS)
+        return PyErr_Format(PyExc_ValueError, "a tensor has at most %d dimensions, not %d", TENSOR_MAX_DIMS, f->ndim);
+    TensorObject *t = (TensorObject *)type->tp_alloc(type, 3 * f->ndim);
+    if (!t)
+        return NULL;
+    t->element = element;
+    t->ndim = f->ndim;
+    t->storage = Py_XNewRef(f->storage);
+    t->dtype = Py_NewRef(f->dtype);
+    t->storage_offset = f->storage_offset;
+    t->requires_grad = f->requires_grad;
+    t->is_param = f->is_param;
+    t->device = f->device ? Py_NewRef(f->device) : PyUnicode_InternFromString("cpu");
+    t->layout = f->layout ? Py_NewRef(f->layout) : PyUnicode_InternFromString("torch.strided");
+    if (!t->device || !t->layout || settle(t, f) < 0)
+        Py_CLEAR(t);
+    return (PyObject *)t;
+}
+
+bool tensor_check(const module_state *st, PyObject *o)
+{
+    return Py_IS_TYPE(o, st->tensor_type);
+}
+
+PyObject *tensor_storage(PyObject *tensor)
+{
+    return ((TensorObject *)tensor)->storage;
+}
+
+/* Read a sequence of ints; its length, or -1. */
+static int read_numbers(PyObject *o, const char *what, int64_t *out)
+{
+    PyObject *items = PySequence_Tuple(o); /* a tuple of our own: reading its items may run Python code */
+
+    if (!items)
+        return -1;
+    Py_ssize_t len = PyTuple_GET_SIZE(items);
+    if (len > TENSOR_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "%s: at most %d dimensions, not %zd", what, TENSOR_MAX_DIMS, len);
+        len = -1;
+    }
+    for (Py_ssize_t i = 0; i < len; i++) {
+        PyObject *item = PyNumber_Index(PyTuple_GET_ITEM(items, i));
+        out[i] = item ? PyLong_AsLongLong(item) : -1;
+        Py_XDECREF(item);
+        if (out[i] == -1 && PyErr_Occurred())
+            len = -1;
+    }
+    Py_DECREF(items);
+    return (int)len;
+}
+
+static PyObject *Tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"storage",       "dtype",  "shape",  "strides",  "storage_offset",
+                            "requires_grad", "device", "layout", "is_param", NULL};
+    module_state *st = PyType_GetModuleState(type);
+    int64_t shape[TENSOR_MAX_DIMS], strides[TENSOR_MAX_DIMS];
+    PyObject *shape_arg, *strides_arg = Py_None;
+    tensor_facts f = {.storage = NULL};
+    long long offset = 0;
+    int requires_grad = 0, is_param = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OLpOOp:Tensor", names, &f.storage, &f.dtype, &shape_arg,
+                                     &strides_arg, &offset, &requires_grad, &f.device, &f.layout, &is_param))
+        return NULL;
+    if (f.storage == Py_None)
+        f.storage = NULL;
+    if (f.storage && !storage_check(st, f.storage))
+        return PyErr_Format(PyExc_TypeError, "storage must be a Storage or None, not %.200s",
+                            Py_TYPE(f.storage)->tp_name);
+    if ((f.ndim = read_numbers(shape_arg, "shape", shape)) < 0)
+        return NULL;
+    if (strides_arg != Py_None) {
+        int count = read_numbers(strides_arg, "strides", strides);
+        if (count < 0)
+            return NULL;
+        if (count != f.ndim)
+            return PyErr_Format(PyExc_ValueError, "not a tensor: %d sizes, but %d strides", f.ndim, count);
+        f.strides = strides;
+    }
+    f.shape = shape;
+    f.storage_offset = offset;
+    f.requires_grad = requires_grad;
+    f.is_param = is_param;
+    f.device = f.device == Py_None ? NULL : f.device;
+    f.layout = f.layout == Py_None ? NULL : f.layout;
+    return tensor_new(st, &f);
+}
+
+/* There is no tp_clear, as with tuples: a tensor refers only to what was there before it. */
+static int Tensor_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    TensorObject *t = (TensorObject *)self;
+
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(t->storage);
+    Py_VISIT(t->dtype);
+    Py_VISIT(t->device);
+    Py_VISIT(t->layout);
+    return 0;
+}
+
+static void Tensor_dealloc(PyObject *self)
+{
+    TensorObject *t = (TensorObject *)self;
+    PyTypeObject *type = Py_TYPE(self);
+
+    PyObject_GC_UnTrack(self);
+    if (t->weakrefs)
+        PyObject_ClearWeakRefs(self);
+    Py_XDECREF(t->storage);
+    Py_XDECREF(t->dtype);
+    Py_XDECREF(t->device);
+    Py_XDECREF(t->layout);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* ---- the data ---- */
+
+static bool all_bools(const char *data, Py_ssize_t len)
+{
+    unsigned char seen = 0;
+
+    for (Py_ssize_t i = 0; i < len; i++)
+        seen |= (unsigned char)data[i];
+    return seen <= 1;
+}
+
+/* A bool that is neither 0 nor 1 is undefined behaviour in whoever reads it. */
+static int check_bools(TensorObject *t, const char *data)
+{
+    bool right;
+
+    Py_BEGIN_ALLOW_THREADS
+    right = all_bools(data, t->extent);
+    Py_END_ALLOW_THREADS
+    if (!right) {
+        const storage_source *source = storage_source_of(t->storage);
+        return raise_format_error(PT2_PAYLOAD, source ? source->entry->name : NULL,
+                                  "a tensor of bools has bytes other than 0 and 1");
+    }
+    atomic_store_explicit(&t->checked, true, memory_order_relaxed);
+    return 0;
+}
+
+/* The first element, in place; the storage is brought in where it is not yet. */
+static int touch(TensorObject *t, const char **data)
+{
+    if (!t->storage) {
+        PyErr_SetString(PyExc_BufferError, "the tensor has no data: it is on the device meta");
+        return -1;
+    }
+    if (storage_touch(t->storage, data) < 0)
+        return -1;
+    if (!t->numel)
+        return 0;
+    *data += t->storage_offset * t->element->itemsize;
+    if (t->element->code == CODE_BOOL && !atomic_load_explicit(&t->checked, memory_order_relaxed))
+        return check_bools(t, *data);
+    return 0;
+}
+
+static void gather_row(const char *from, char *to, Py_ssize_t count, Py_ssize_t stride, size_t itemsize)
+{
+    if (stride == (Py_ssize_t)itemsize) {
+        memcpy(to, from, (size_t)count * itemsize);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        memcpy(to + (size_t)i * itemsize, from + i * stride, itemsize);
+}
+
+/* Copy the elements in C order. */
+static void gather(TensorObject *t, const char *from, char *to)
+{
+    const Py_ssize_t *shape = shape_of(t), *strides = byte_strides_of(t);
+    Py_ssize_t at[TENSOR_MAX_DIMS] = {0};
+    int last = t->ndim - 1;
+
+    if (!t->numel)
+        return;
+    if (t->c_contiguous) {
+        memcpy(to, from, (size_t)t->nbytes);
+        return;
+    }
+    for (int d = last; d >= 0;) {
+        gather_row(from, to, shape[last], strides[last], t->element->itemsize);
+        to += shape[last] * t->element->itemsize;
+        for (d = last - 1; d >= 0; d--) { /* to the next row: count up, and back to 0 where a size is reached */
+            if (++at[d] < shape[d]) {
+                from += strides[d];
+                break;
+            }
+            from -= shape[d] > 1 ? strides[d] * (shape[d] - 1) : 0;
+            at[d] = 0;
+        }
+    }
+}
+
+static int gather_unlocked(TensorObject *t, char *to)
+{
+    const char *data;
+
+    if (touch(t, &data) < 0)
+        return -1;
+    Py_BEGIN_ALLOW_THREADS
+    gather(t, data, to);
+    Py_END_ALLOW_THREADS
+    return 0;
+}
+
+static PyObject *Tensor_tobytes(PyObject *self, PyObject *ignored)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, ((TensorObject *)self)->nbytes);
+
+    (void)ignored;
+    if (bytes && gather_unlocked((TensorObject *)self, PyBytes_AS_STRING(bytes)) < 0)
+        Py_CLEAR(bytes);
+    return bytes;
+}
+
+/* ---- the buffer protocol ---- */
+
+static int refuse(const char *why)
+{
+    PyErr_SetString(PyExc_BufferError, why);
+    return -1;
+}
+
+static int Tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    TensorObject *t = (TensorObject *)self;
+    bool c_only = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS || (flags & PyBUF_STRIDES) != PyBUF_STRIDES;
+    bool fortran_only = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
+    bool any = (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
+    const char *data;
+
+    view->obj = NULL;
+    if (flags & PyBUF_WRITABLE)
+        return refuse("a Tensor is read-only");
+    if ((c_only && !t->c_contiguous) || (fortran_only && !t->f_contiguous) ||
+        (any && !t->c_contiguous && !t->f_contiguous))
+        return refuse("the Tensor is not contiguous; tobytes() makes a contiguous copy");
+    if (touch(t, &data) < 0)
+        return -1;
+    bool shaped = (flags & PyBUF_ND) == PyBUF_ND;
+    *view = (Py_buffer){
+        .buf = (void *)(uintptr_t)data,
+        .obj = Py_NewRef(self),
+        .len = t->nbytes,
+        .itemsize = t->element->itemsize,
+        .readonly = 1,
+        .ndim = shaped ? t->ndim : 1,
+        .format = flags & PyBUF_FORMAT ? (char *)(uintptr_t)t->element->format : NULL,
+        .shape = shaped ? shape_of(t) : NULL,
+        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? byte_strides_of(t) : NULL,
+    };
+    return 0;
+}
+
+/* ---- DLPack ---- */
+
+/* The structs of DLPack 1.0, as https://dmlc.github.io/dlpack/latest/c_api.html has them. */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+    dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dl_managed *);
+} dl_managed;
+
+typedef struct dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dl_versioned *);
+    uint64_t flags;
+    dl_tensor tensor;
+} dl_versioned;
+
+#define DL_CPU 1
+#define DL_READ_ONLY 1u
+#define DL_IS_COPIED 2u
+
+static const char plain_name[] = "dltensor", versioned_name[] = "dltensor_versioned";
+
+/* What is handed out; it belongs to the capsule, then to the consumer. */
+typedef struct {
+    dl_managed plain;
+    dl_versioned versioned;
+    PyObject *owner; /* of the data, or NULL */
+    void *memory;    /* a copy of the data, or NULL */
+    int64_t numbers[];
+} dl_export;
+
+/* The consumer may call this in any thread, without the GIL, and when Python is gone. */
+static void export_free(dl_export *x)
+{
+    if (x->owner && Py_IsInitialized()) {
+        PyGILState_STATE gil = PyGILState_Ensure();
+        Py_DECREF(x->owner);
+        PyGILState_Release(gil);
+    }
+    PyMem_RawFree(x->memory);
+    PyMem_RawFree(x);
+}
+
+static void delete_plain(dl_managed *m)
+{
+    export_free(m->context);
+}
+
+static void delete_versioned(dl_versioned *m)
+{
+    export_free(m->context);
+}
+
+/* A consumer that takes the tensor renames the capsule; then it is no longer ours to delete. */
+static void capsule_free(PyObject *capsule)
+{
+    PyObject *type, *value, *traceback;
+    bool versioned = PyCapsule_IsValid(capsule, versioned_name);
+
+    if (!versioned && !PyCapsule_IsValid(capsule, plain_name))
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    void *m = PyCapsule_GetPointer(capsule, versioned ? versioned_name : plain_name);
+    export_free(versioned ? ((dl_versioned *)m)->context : ((dl_managed *)m)->context);
+    PyErr_Restore(type, value, traceback);
+}
+
+static dl_export *export_new(TensorObject *t, bool copied)
+{
+    int ndim = t->ndim;
+    size_t numbers = 2 * (size_t)ndim * sizeof(int64_t);
+    dl_export *x = PyMem_RawCalloc(1, sizeof *x + numbers);
+
+    if (!x) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    Py_ssize_t stride = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        x->numbers[i] = shape_of(t)[i];
+        x->numbers[ndim + i] = copied ? stride : strides_of(t)[i];
+        if (t->numel)
+            stride *= shape_of(t)[i];
+    }
+    x->plain.tensor = (dl_tensor){
+        .device_type = DL_CPU,
+        .ndim = ndim,
+        .code = t->element->dl_code,
+        .bits = (uint8_t)(t->element->itemsize * 8),
+        .lanes = 1,
+        .shape = x->numbers,
+        .strides = x->numbers + ndim,
+    };
+    return x;
+}
+
+/* Point an export to the tensor's own data, or to a copy. */
+static int export_data(dl_export *x, TensorObject *t, bool copied)
+{
+    const char *data;
+
+    if (!copied) {
+        if (touch(t, &data) < 0)
+            return -1;
+        x->owner = Py_NewRef((PyObject *)t);
+        x->plain.tensor.data = t->numel ? (void *)(uintptr_t)data : NULL;
+        return 0;
+    }
+    if (!(x->memory = PyMem_RawMalloc(t->nbytes ? (size_t)t->nbytes : 1))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    x->plain.tensor.data = t->numel ? x->memory : NULL;
+    return gather_unlocked(t, x->memory);
+}
+
+static PyObject *export_capsule(dl_export *x, bool versioned)
+{
+    x->plain.context = x;
+    x->plain.deleter = delete_plain;
+    x->versioned = (dl_versioned){
+        .major = 1,
+        .minor = 0,
+        .context = x,
+        .deleter = delete_versioned,
+        .flags = x->memory ? DL_IS_COPIED : DL_READ_ONLY,
+        .tensor = x->plain.tensor,
+    };
+    return PyCapsule_New(versioned ? (void *)&x->versioned : (void *)&x->plain, versioned ? versioned_name : plain_name,
+                         capsule_free);
+}
+
+/* The ints of a pair. */
+static int read_pair(PyObject *o, const char *what, long out[2])
+{
+    if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2) {
+        PyErr_Format(PyExc_TypeError, "%s must be a tuple of two ints, or None", what);
+        return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        out[i] = PyLong_AsLong(PyTuple_GET_ITEM(o, i));
+        if (out[i] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+static int read_version(PyObject *max_version, bool *versioned)
+{
+    long pair[2] = {0, 0};
+
+    if (max_version != Py_None && read_pair(max_version, "max_version", pair) < 0)
+        return -1;
+    *versioned = pair[0] >= 1;
+    return 0;
+}
+
+static int check_device(PyObject *dl_device)
+{
+    long pair[2] = {DL_CPU, 0};
+
+    if (dl_device != Py_None && read_pair(dl_device, "dl_device", pair) < 0)
+        return -1;
+    return pair[0] == DL_CPU && pair[1] == 0 ? 0 : refuse("a Tensor's data are in the memory of the CPU only");
+}
+
+/* Whether a copy goes out: asked for, or needed because the consumer could write, or the data are not aligned. */
+static int decide_copy(TensorObject *t, PyObject *copy, bool versioned, bool *copied)
+{
+    const char *data;
+    int asked = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+
+    if (asked < 0 || touch(t, &data) < 0)
+        return -1;
+    bool aligned = (uintptr_t)data % (t->element->itemsize > 8 ? 8u : t->element->itemsize) == 0;
+    bool needed = !versioned || !aligned;
+    if (needed && copy != Py_None && !asked)
+        return refuse(versioned
+                          ? "the data are not aligned; only a copy can go out"
+                          : "the data are read-only, which DLPack can say from version 1 on; give max_version=(1, 0)");
+    *copied = asked || needed;
+    return 0;
+}
+
+static PyObject *Tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
+    TensorObject *t = (TensorObject *)self;
+    PyObject *stream = Py_None, *max_version = Py_None, *dl_device = Py_None, *copy = Py_None, *capsule = NULL;
+    bool versioned, copied;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$OOO:__dlpack__", names, &stream, &max_version, &dl_device,
+                                     &copy))
+        return NULL;
+    if (stream != Py_None) {
+        refuse("memory of the CPU has no streams: stream must be None");
+        return NULL;
+    }
+    if (read_version(max_version, &versioned) < 0 || check_device(dl_device) < 0 ||
+        decide_copy(t, copy, versioned, &copied) < 0)
+        return NULL;
+    dl_export *x = export_new(t, copied);
+    if (x && export_data(x, t, copied) == 0)
+        capsule = export_capsule(x, versioned);
+    if (x && !capsule)
+        export_free(x);
+    return capsule;
+}
+
+static PyObject *Tensor_dlpack_device(PyObject *self, PyObject *ignored)
+{
+    (void)self;
+    (void)ignored;
+    return Py_BuildValue("(ii)", DL_CPU, 0);
+}
+
+/* ---- what Python sees ---- */
+
+static PyObject *tuple_of(const Py_ssize_t *numbers, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *item = PyLong_FromSsize_t(numbers[i]);
+        if (!item)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *Tensor_shape(PyObject *self, void *closure)
+{
+    TensorObject *t = (TensorObject *)self;
+
+    (void)closure;
+    return tuple_of(shape_of(t), t->ndim);
+}
+
+static PyObject *Tensor_strides(PyObject *self, void *closure)
+{
+    TensorObject *t = (TensorObject *)self;
+
+    (void)closure;
+    return tuple_of(strides_of(t), t->ndim);
+}
+
+static PyObject *Tensor_itemsize(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLong(((TensorObject *)self)->element->itemsize);
+}
+
+static PyObject *Tensor_array_interface(PyObject *self, void *closure)
+{
+    TensorObject *t = (TensorObject *)self;
+    const char *data;
+
+    (void)closure;
+    if (!t->element->typestr)
+        return PyErr_Format(PyExc_AttributeError, "numpy itself has no type for %S; numpy() uses that of ml_dtypes",
+                            t->dtype);
+    if (!t->storage) /* hasattr() has to answer no */
+        return PyErr_Format(PyExc_AttributeError, "the tensor has no data: it is on the device meta");
+    if (touch(t, &data) < 0)
+        return NULL;
+    PyObject *shape = tuple_of(shape_of(t), t->ndim);
+    PyObject *strides = t->c_contiguous ? Py_NewRef(Py_None) : tuple_of(byte_strides_of(t), t->ndim);
+    PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)data), *interface = NULL;
+    if (shape && strides && address)
+        interface = Py_BuildValue("{s:O,s:s,s:O,s:(OO),s:i}", "shape", shape, "typestr", t->element->typestr, "strides",
+                                  strides, "data", address, Py_True, "version", 3);
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    Py_XDECREF(address);
+    return interface;
+}
+
+static Py_ssize_t Tensor_len(PyObject *self)
+{
+    TensorObject *t = (TensorObject *)self;
+
+    if (t->ndim)
+        return shape_of(t)[0];
+    PyErr_SetString(PyExc_TypeError, "len() of a tensor without dimensions");
+    return -1;
+}
+
+static int Tensor_bool(PyObject *self)
+{
+    (void)self;
+    PyErr_SetString(PyExc_TypeError, "a Tensor is neither true nor false; look at tolist(), or compare with None");
+    return -1;
+}
+
+static PyObject *Tensor_repr(PyObject *self)
+{
+    TensorObject *t = (TensorObject *)self;
+    PyObject *shape = Tensor_shape(self, NULL);
+    PyObject *text =
+        shape ? PyUnicode_FromFormat("Tensor(shape=%R, dtype=%S, %zd bytes)", shape, t->dtype, t->nbytes) : NULL;
+
+    Py_XDECREF(shape);
+    return text;
+}
+
+/* The positional arguments that make an equal tensor; of the same Storage, so copies of ties are ties. */
+static PyObject *Tensor_reduce(PyObject *self, PyObject *ignored)
+{
+    TensorObject *t = (TensorObject *)self;
+    PyObject *shape = Tensor_shape(self, NULL), *strides = Tensor_strides(self, NULL), *result = NULL;
+
+    (void)ignored;
+    if (shape && strides)
+        result = Py_BuildValue("O(OOOOLOOOO)", Py_TYPE(self), t->storage ? t->storage : Py_None, t->dtype, shape,
+                               strides, (long long)t->storage_offset, t->requires_grad ? Py_True : Py_False, t->device,
+                               t->layout, t->is_param ? Py_True : Py_False);
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    return result;
+}
+
+static PyObject *Tensor_copy(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    return Py_NewRef(self);
+}
+
+/* Call a function of fastexport._tensors with the tensor before the other arguments. */
+static PyObject *call_python(PyObject *self, const char *name, PyObject *args, PyObject *kwargs)
+{
+    PyObject *module = PyImport_ImportModule("fastexport._tensors");
+    PyObject *function = module ? PyObject_GetAttrString(module, name) : NULL;
+    PyObject *head = function ? PyTuple_Pack(1, self) : NULL;
+    PyObject *all = head ? PySequence_Concat(head, args) : NULL;
+    PyObject *result = all ? PyObject_Call(function, all, kwargs) : NULL;
+
+    Py_XDECREF(module);
+    Py_XDECREF(function);
+    Py_XDECREF(head);
+    Py_XDECREF(all);
+    return result;
+}
+
+static PyObject *Tensor_numpy(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python(self, "to_numpy", args, kwargs);
+}
+
+static PyObject *Tensor_torch(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python(self, "to_torch", args, kwargs);
+}
+
+static PyObject *Tensor_tolist(PyObject *self, PyObject *args)
+{
+    return call_python(self, "to_list", args, NULL);
+}
+
+#define EXAMPLE_TENSOR                                   \
+    ">>> from fastexport._core import Storage, Tensor\n" \
+    ">>> from fastexport._dtypes import DType\n"         \
+    ">>> t = Tensor(Storage(bytes(16)), DType('float32'), (2, 2))\n"
+
+PyDoc_STRVAR(
+    tensor_doc,
+    "Tensor(storage, dtype, shape, strides=None, storage_offset=0, requires_grad=False, device='cpu',\n"
+    "       layout='torch.strided', is_param=False)\n--\n\n"
+    "A tensor whose data are read, or mapped, when they are first asked for; never written.\n\n"
+    "memoryview(t), numpy.asarray(t) and torch.from_dlpack(t) see the data without a copy; of types that buffers\n"
+    "can't name (bfloat16, float8, complex32) the first two see unsigned ints, while numpy() knows better.\n"
+    "Tensors that share memory, such as tied weights, have the same ``storage``. Equality is identity.\n\n"
+    "Args:\n"
+    "    storage: a Storage; None for a tensor without data.\n"
+    "    dtype: the DType of the elements.\n"
+    "    shape, strides, storage_offset: the view; in elements. strides None is contiguous.\n"
+    "    requires_grad, device, layout, is_param: what the file says of the tensor in torch.\n\n"
+    "Raises:\n"
+    "    ValueError: the view does not lie within the storage, or is no tensor at all.\n\n" EXAMPLE_TENSOR
+    ">>> t\nTensor(shape=(2, 2), dtype=torch.float32, 16 bytes)\n"
+    ">>> t.strides, memoryview(t).readonly\n((2, 1), True)");
+PyDoc_STRVAR(tobytes_doc, "tobytes($self, /)\n--\n\nA copy of the elements in C order.\n\n" EXAMPLE_TENSOR
+                          ">>> len(t.tobytes()) == t.nbytes\nTrue");
+PyDoc_STRVAR(numpy_doc,
+             "numpy()\n--\n\n"
+             "A read-only numpy array of the data, without a copy; of a type of ml_dtypes for bfloat16 and float8.\n\n"
+             "Raises:\n    ImportError: numpy, or ml_dtypes where it is needed, is not installed.\n"
+             "    TypeError: neither has the type.\n\n" EXAMPLE_TENSOR ">>> t.numpy().shape\n(2, 2)");
+PyDoc_STRVAR(torch_doc,
+             "torch(copy=True)\n--\n\n"
+             "A torch.Tensor of the data; a torch.nn.Parameter when is_param is set.\n\n"
+             "Args:\n    copy: False shares the memory, which must then not be written: it may be a read-only\n"
+             "        mapping of the file, where writing ends the process.\n\n"
+             "Raises:\n    ImportError: torch is not installed.\n\n" EXAMPLE_TENSOR ">>> t.torch().sum()\ntensor(0.)");
+PyDoc_STRVAR(tolist_doc,
+             "tolist()\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
+             "the number.\n\n" EXAMPLE_TENSOR ">>> t.tolist()\n[[0.0, 0.0], [0.0, 0.0]]");
+PyDoc_STRVAR(
+    dlpack_doc,
+    "__dlpack__(stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
+    "The data for another library, by DLPack; read-only and without a copy for max_version (1, 0) and later. An\n"
+    "older consumer could not know that it must not write, so it gets a copy.\n\n"
+    "Raises:\n    BufferError: copy=False where only a copy can go out, a device or a stream.\n\n" EXAMPLE_TENSOR
+    ">>> import numpy\n>>> numpy.from_dlpack(t).shape\n(2, 2)");
+PyDoc_STRVAR(dlpack_device_doc, "__dlpack_device__($self, /)\n--\n\nAlways (1, 0): the CPU.");
+PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the whole storage once.");
+PyDoc_STRVAR(copy_doc, "__copy__($self, /)\n--\n\nThe tensor itself: it never changes.");
+
+static PyMethodDef tensor_methods[] = {
+    {"tobytes", Tensor_tobytes, METH_NOARGS, tobytes_doc},
+    {"numpy", (PyCFunction)(void (*)(void))Tensor_numpy, METH_VARARGS | METH_KEYWORDS, numpy_doc},
+    {"torch", (PyCFunction)(void (*)(void))Tensor_torch, METH_VARARGS | METH_KEYWORDS, torch_doc},
+    {"tolist", Tensor_tolist, METH_VARARGS, tolist_doc},
+    {"__dlpack__", (PyCFunction)(void (*)(void))Tensor_dlpack, METH_VARARGS | METH_KEYWORDS, dlpack_doc},
+    {"__dlpack_device__", Tensor_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"__reduce__", Tensor_reduce, METH_NOARGS, reduce_doc},
+    {"__copy__", Tensor_copy, METH_NOARGS, copy_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef tensor_getset[] = {
+    {"shape", Tensor_shape, NULL, "The sizes: a tuple of ints.", NULL},
+    {"strides", Tensor_strides, NULL, "The strides in elements, as torch counts them: a tuple of ints.", NULL},
+    {"itemsize", Tensor_itemsize, NULL, "The bytes of one element.", NULL},
+    {"__array_interface__", Tensor_array_interface, NULL, "numpy's array interface, version 3.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+#define MEMBER(name, type, doc) {#name, type, offsetof(TensorObject, name), READONLY, doc}
+
+static PyMemberDef tensor_members[] = {
+    MEMBER(storage, T_OBJECT, "The Storage, which tied tensors share; None on the device meta."),
+    MEMBER(dtype, T_OBJECT, "The DType of the elements."),
+    MEMBER(device, T_OBJECT, "The device that the file names; the data are always in the memory of the CPU."),
+    MEMBER(layout, T_OBJECT, "The layout that the file names."),
+    MEMBER(storage_offset, T_LONGLONG, "The first element's index in the storage."),
+    MEMBER(numel, T_PYSSIZET, "The number of elements."),
+    MEMBER(nbytes, T_PYSSIZET, "The bytes of all elements, each counted once; the storage may have more."),
+    MEMBER(ndim, T_INT, "The number of dimensions."),
+    MEMBER(requires_grad, T_BOOL, "Whether torch is to compute a gradient for it."),
+    MEMBER(is_param, T_BOOL, "Whether it is a torch.nn.Parameter."),
+    {"is_contiguous", T_BOOL, offsetof(TensorObject, c_contiguous), READONLY, "Whether the elements lie in C order."},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot tensor_slots[] = {
+    {Py_tp_doc, (void *)tensor_doc},     {Py_tp_new, Tensor_new},
+    {Py_tp_dealloc, Tensor_dealloc},     {Py_tp_traverse, Tensor_traverse},
+    {Py_tp_repr, Tensor_repr},           {Py_tp_methods, tensor_methods},
+    {Py_tp_getset, tensor_getset},       {Py_tp_members, tensor_members},
+    {Py_sq_length, Tensor_len},          {Py_nb_bool, Tensor_bool},
+    {Py_bf_getbuffer, Tensor_getbuffer}, {0, NULL},
+};
+
+PyType_Spec tensor_spec = {
+    .name = "fastexport._core.Tensor",
+    .basicsize = offsetof(TensorObject, numbers),
+    .itemsize = sizeof(Py_ssize_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = tensor_slots,
+};

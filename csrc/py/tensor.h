@@ -1,0 +1,64 @@
+/* tensor.h - weights and constants: bytes that may still lie in a file (Storage), and typed views of them (Tensor).
+ *
+ *     Tensor, Tensor ...  ->  Storage  ->  owner (an open archive, or an object with a buffer)
+ *
+ * Tied weights and views are tensors of one Storage, as in torch. Nothing is read until somebody asks for bytes.
+ */
+#ifndef FE_TENSOR_H
+#define FE_TENSOR_H
+
+#include "module.h"
+
+#include "archive.h"
+
+/* Where the bytes of a storage are in an archive. */
+typedef struct {
+    PyObject *owner;      /* keeps archive, entry and lock in place */
+    pt2_archive *archive; /* used under the lock, without the GIL */
+    const pt2_entry *entry;
+    PyThread_type_lock lock;  /* one for all storages and all other readers of the archive */
+    const pt2_limits *limits; /* as long as the owner; NULL: the default ones */
+    bool map;                 /* whether stored entries of files are mapped; else all are read into memory */
+} storage_source;
+
+/* ---- storage.c ---- */
+
+extern PyType_Spec storage_spec;
+
+/* A Storage of an entry, with a reference to the owner; reads nothing. FormatError for a folder. */
+PyObject *storage_from_source(module_state *st, const storage_source *source);
+PyObject *storage_from_entry(module_state *st, PyObject *owner, pt2_archive *archive, const pt2_entry *entry,
+                             PyThread_type_lock lock, bool map);
+
+bool storage_check(const module_state *st, PyObject *o);
+size_t storage_size(PyObject *storage); /* bytes; reads nothing */
+/* Where a storage's bytes are in an archive, even after they were read; NULL: they came from a buffer. */
+const storage_source *storage_source_of(PyObject *storage);
+/* Make the bytes available: checks the CRC at the first call. They stay in place as long as the storage. May release the
+ * GIL. -1 with an exception: FormatError, MemoryError or OSError. */
+int storage_touch(PyObject *storage, const char **data);
+
+/* Raise fastexport.FormatError; entry may be NULL. Returns -1. */
+int raise_format_error(pt2_kind kind, const char *entry, const char *message);
+
+/* ---- tensor.c ---- */
+
+extern PyType_Spec tensor_spec;
+
+#define TENSOR_MAX_DIMS 64 /* as torch, numpy and the buffer protocol */
+
+typedef struct {
+    PyObject *storage, *dtype; /* dtype: a DType, whose code is that of the file format's ScalarType */
+    int ndim;
+    const int64_t *shape, *strides; /* strides NULL: contiguous */
+    int64_t storage_offset;         /* strides and offset count elements */
+    bool requires_grad, is_param;
+    PyObject *device, *layout; /* NULL: "cpu", "torch.strided" */
+} tensor_facts;
+
+/* A Tensor; takes references. ValueError when the view does not lie within the storage. */
+PyObject *tensor_new(module_state *st, const tensor_facts *facts);
+bool tensor_check(const module_state *st, PyObject *o);
+PyObject *tensor_storage(PyObject *tensor); /* borrowed */
+
+#endif

@@ -1,0 +1,99 @@
+"""The verbs check and explain: findings with stable codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastexport import _core
+from fastexport._codes import EXPLANATIONS
+from fastexport._errors import Fault, FormatError
+from fastexport._terminal import Progress, colour, complain_of_name, escape, write, write_json
+
+if TYPE_CHECKING:
+    from fastexport._program import ExportedProgram
+
+_CLEAN, _FOUND, _UNREADABLE = 0, 1, 2
+_RED, _YELLOW = 31, 33
+
+
+def check(options: Any, load: Callable[[str], ExportedProgram]) -> int:
+    """Check files one after the other; what can't be read is a finding, too, and the rest goes on."""
+    found: dict[str, list[Fault]] = {}
+    code = _CLEAN
+    for path in options.files:
+        try:
+            faults = _faults_of(path, options, load)
+        except OSError as error:
+            print(f"fastexport: {escape(f'{path}: {error.strerror or error}')}", file=sys.stderr)
+            code = _UNREADABLE
+            continue
+        found[path] = [fault for fault in faults if _is_wanted(fault, options)]
+        if any(fault.is_error for fault in found[path]) and code == _CLEAN:
+            code = _FOUND
+        if not options.json:
+            _write_findings(path, found[path])
+    if options.json:
+        write_json({path: [fault._asdict() for fault in faults] for path, faults in found.items()})
+    return code
+
+
+def _faults_of(path: str, options: Any, load: Callable[[str], ExportedProgram]) -> list[Fault]:
+    try:
+        program = load(path)
+    except FormatError as error:
+        return error.faults or [Fault("FX101", error.kind, True, error.entry, error.json_path, None, str(error))]
+    level = "strict" if options.strict else "lenient"
+    faults = program.faults + program.verify(all=True, level=level, weights=False)
+    if not options.no_weights:
+        faults += _check_weights(path, program)
+    return faults
+
+
+def _check_weights(path: str, program: ExportedProgram) -> list[Fault]:
+    """The checksums of all entries, with a bar for those that take their time."""
+    archive = program._program.archive
+    entries = archive.entries()
+    progress = Progress(path, sum(packed for _, _, packed, _ in entries))
+    faults: list[Fault] = []
+    for name, _, packed, _ in entries:
+        try:
+            archive.check(name)
+        except FormatError as error:
+            faults += error.faults
+        progress.add(packed)
+    progress.close()
+    return faults
+
+
+def _is_wanted(fault: Fault, options: Any) -> bool:
+    selected = not options.select or fault.code.startswith(tuple(options.select.split(",")))
+    return selected and not (options.ignore and fault.code.startswith(tuple(options.ignore.split(","))))
+
+
+def _write_findings(path: str, faults: list[Fault]) -> None:
+    for fault in faults:
+        severity = "error" if fault.is_error else "warning"
+        shown = colour(severity, _RED if fault.is_error else _YELLOW, sys.stdout)
+        where = " ".join(part for part in (fault.entry, fault.json_path, fault.node and f"node {fault.node}") if part)
+        print(f"{escape(path)}: {shown} {fault.code} {escape(f'{where}: ' if where else '')}{escape(fault.message)}")
+    errors = sum(fault.is_error for fault in faults)
+    if errors or faults:
+        write(f"{path}: {errors} errors, {len(faults) - errors} warnings")
+    else:
+        write(f"{path}: ok")
+
+
+def explain(options: Any) -> int:
+    """Print what a code means; without one, all codes."""
+    kinds = _core.fault_kinds()
+    if options.code is None:
+        for code, name in kinds.items():
+            write(f"{code}  {name:<18}{EXPLANATIONS[code].splitlines()[0]}")
+        return _CLEAN
+    code = options.code.upper()
+    if code not in kinds:
+        return complain_of_name(f"there is no code {options.code!r}; `fastexport explain` lists them", list(kinds), code)
+    write(f"{code} {kinds[code]}\n\n{EXPLANATIONS[code]}")
+    return _CLEAN

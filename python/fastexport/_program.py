@@ -1,0 +1,522 @@
+"""ExportedProgram: what a .pt2 file holds, opened without torch.
+
+The C part reads and checks the file (`_core.Program`); the graph lives in the core and may be edited; signature, value
+tables and weights follow. Documents that say more than the graph (module call graph, ranges, guards) are decoded when
+they are asked for.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+
+from fastexport import _core
+from fastexport._errors import Fault, FormatError, VerifyError
+from fastexport._graph import Graph
+from fastexport._ranges import ValueRange
+from fastexport._signature import (
+    INPUT_KINDS,
+    OUTPUT_KINDS,
+    ExportGraphSignature,
+    InputSpec,
+    ModuleCallEntry,
+    ModuleCallSignature,
+    OutputSpec,
+    argument_of_json,
+    argument_of_spec,
+)
+from fastexport._state import Storages, TensorDict
+
+if TYPE_CHECKING:
+    from fastexport._core import Program, Tensor
+    from fastexport._treespec import TreeSpec
+
+Level = Literal["lenient", "strict"]
+
+
+class CallSpec(NamedTuple):
+    """How the arguments and results of a program are nested."""
+
+    in_spec: TreeSpec | None
+    out_spec: TreeSpec | None
+
+
+class GraphModule:
+    """A graph with what its nodes refer to: subgraphs as attributes, and weights.
+
+    Attributes:
+        graph: the `Graph`.
+        meta: what the file says of the module itself.
+    """
+
+    def __init__(self, graph: Graph, state: Mapping[str, Any], meta: dict[str, Any]) -> None:
+        self.graph = graph
+        self.meta = meta
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        subgraphs = self.__dict__["graph"].subgraphs or {}
+        if name in subgraphs:
+            return GraphModule(subgraphs[name], self._state, {})
+        if name in self._state:
+            return self._state[name]
+        raise AttributeError(f"the module has no {name!r}; its subgraphs: {', '.join(subgraphs) or 'none'}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(self.graph.subgraphs or {})]
+
+    def __repr__(self) -> str:
+        return f"<fastexport.GraphModule of {len(self.graph.nodes)} nodes>"
+
+
+class ExportedProgram:
+    """An exported program: a graph, its signature, weights, and what torch.export notes beside them.
+
+    Made by `fastexport.load`. The attributes can't be set; the graph itself can be edited with all that a `Graph`
+    offers, and the signature, the values and the weights follow.
+
+    Example:
+        >>> import fastexport
+        >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
+        >>> ep.graph_signature.user_inputs
+        ('x',)
+        >>> ep.state_dict["fc.weight"].shape
+        (3, 4)
+    """
+
+    _program: Program
+    _graph: Graph
+
+    def __init__(self, program: Program, *, mmap: bool = True) -> None:
+        set_ = object.__setattr__
+        set_(self, "_program", program)
+        set_(self, "_graph", program.build(Graph))
+        set_(self, "_storages", Storages(program.archive, mmap))
+        set_(self, "_dropped", (-1, set()))
+        make = TensorDict
+        set_(self, "_weights", make(program, self._storages, constants=False, dropped=self._dropped_names))
+        set_(self, "_constants", make(program, self._storages, constants=True, dropped=self._dropped_names))
+        set_(self, "_names_in_file", frozenset(t for t in self._targets(self._graph) if t is not None))
+        set_(self, "faults", [Fault(*fault) for fault in [*program.archive.faults, *program.faults]])
+
+    _storages: Storages
+    _weights: TensorDict
+    _constants: TensorDict
+    _names_in_file: frozenset[str]
+    _dropped: tuple[int, set[str]]
+    faults: list[Fault]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise RuntimeError(
+            f"{name!r} of an ExportedProgram can't be set; edit the graph in place, or assign to state_dict[...]"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(f"{name!r} of an ExportedProgram can't be deleted")
+
+    # ---- weights in step with the signature
+
+    @staticmethod
+    def _targets(graph: Graph) -> Iterator[str | None]:
+        signature = graph._signature()
+        if signature is not None:
+            yield from (spec[4] for spec in signature[0])
+
+    def _dropped_names(self) -> set[str]:
+        """Weights and constants that had an input in the file and have none any more."""
+        version, names = self._dropped
+        if version != self._graph._version:
+            names = set(self._names_in_file) - set(self._targets(self._graph))
+            object.__setattr__(self, "_dropped", (self._graph._version, names))
+        return names
+
+    # ---- the contract of torch's class
+
+    @property
+    def graph(self) -> Graph:
+        """The program's graph."""
+        return self._graph
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """The graph with its subgraphs and weights as attributes."""
+        from fastexport._meta_json import decode_metadata
+
+        metadata = self._program.json("model", "graph_module", "metadata") or {}
+        return GraphModule(self._graph, self._weights, decode_metadata(metadata))
+
+    @property
+    def graph_signature(self) -> ExportGraphSignature:
+        """What inputs and outputs stand for, now: made anew at each call."""
+        signature = self._graph._signature()
+        inputs, outputs = signature if signature is not None else ([], [])
+        return ExportGraphSignature(
+            [self._input_spec(spec) for spec in inputs], [self._output_spec(spec) for spec in outputs]
+        )
+
+    def _argument_in_file(self, specs: str, origin: int) -> Any:
+        if origin < 0:
+            return None
+        spec = self._program.json("model", "graph_module", "signature", specs, origin)
+        ((tag, value),) = spec.items()
+        if tag in ("user_input", "user_output"):
+            return argument_of_json(value["arg"])
+        return argument_of_json({"as_custom_obj": value["arg"]}) if tag == "custom_obj" else None
+
+    def _input_spec(self, spec: tuple[Any, ...]) -> InputSpec:
+        kind, node, value, name, target, persistent, origin = spec
+        was = self._argument_in_file("input_specs", origin) if INPUT_KINDS[kind].name in _ASKED else None
+        arg = _token(node) if INPUT_KINDS[kind].name == "TOKEN" else argument_of_spec(node, value, name, was)
+        is_buffer = INPUT_KINDS[kind].name == "BUFFER"
+        return InputSpec(INPUT_KINDS[kind], arg, target, persistent if is_buffer else None)
+
+    def _output_spec(self, spec: tuple[Any, ...]) -> OutputSpec:
+        kind, node, value, name, target, _, origin = spec
+        was = self._argument_in_file("output_specs", origin) if OUTPUT_KINDS[kind].name in _ASKED else None
+        arg = _token(node) if OUTPUT_KINDS[kind].name == "TOKEN" else argument_of_spec(node, value, name, was)
+        return OutputSpec(OUTPUT_KINDS[kind], arg, target)
+
+    @property
+    def state_dict(self) -> TensorDict:
+        """Parameters and persistent buffers by name, each read from the file when it is touched."""
+        return self._weights
+
+    @property
+    def constants(self) -> TensorDict:
+        """Constant tensors, non-persistent buffers and custom objects by name."""
+        return self._constants
+
+    @property
+    def range_constraints(self) -> dict[_core.Expr, ValueRange]:
+        """What each dynamic size may be; of those that the program uses."""
+        return {
+            _core.Expr.parse(key, form="str"): ValueRange(lower, upper)
+            for key, lower, upper, seen in self._program.ranges()
+            if seen
+        }
+
+    @property
+    def module_call_graph(self) -> list[ModuleCallEntry]:
+        """The modules of the program, the program itself first."""
+        entries = self._program.json("model", "graph_module", "module_call_graph")
+        return [ModuleCallEntry(entry["fqn"], self._call_signature(entry.get("signature"))) for entry in entries]
+
+    @staticmethod
+    def _call_signature(signature: dict[str, Any] | None) -> ModuleCallSignature | None:
+        from fastexport._treespec import TreeSpec
+
+        if signature is None:
+            return None
+        return ModuleCallSignature(
+            [argument_of_json(a) for a in signature["inputs"]],
+            [argument_of_json(a) for a in signature["outputs"]],
+            TreeSpec.from_json(signature["in_spec"]),
+            TreeSpec.from_json(signature["out_spec"]),
+            signature.get("forward_arg_names"),
+        )
+
+    @property
+    def call_spec(self) -> CallSpec:
+        """How arguments and results are nested."""
+        entries = self.module_call_graph
+        signature = entries[0].signature if entries else None
+        return CallSpec(signature.in_spec, signature.out_spec) if signature else CallSpec(None, None)
+
+    @property
+    def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments the program was exported with: (args, kwargs), or None.
+
+        They are pickled in the file; only tensors and plain containers are read, nothing is called.
+
+        Raises:
+            FormatError: the pickle asks for anything else; the message names it.
+        """
+        from fastexport._unpickle import load_example_inputs
+
+        entry = self._program.sample_inputs
+        if entry is None or not self._storages[entry].nbytes:
+            return None
+        return load_example_inputs(_core.Archive(self._storages[entry]), entry=entry)
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the operators: ``"TRAINING"``, ``"ATEN"`` or that of a backend."""
+        return self.verifiers[0]
+
+    @property
+    def verifiers(self) -> list[str]:
+        """The dialects whose verifiers the program claims to pass."""
+        return self._program.json("model", "verifiers") or ["ATEN"]
+
+    @property
+    def guards(self) -> list[str]:
+        """Conditions on the inputs, as Python texts. They are shown, and never run."""
+        return self._program.json("model", "guards_code") or []
+
+    @property
+    def opset_version(self) -> dict[str, int]:
+        """Versions of operator sets."""
+        return self._program.json("model", "opset_version")
+
+    @property
+    def schema_version(self) -> tuple[int, int]:
+        """The version of the file's schema."""
+        version = self._program.json("model", "schema_version")
+        return version["major"], version["minor"]
+
+    @property
+    def torch_version(self) -> str:
+        """The torch that wrote the program."""
+        return self._program.json("model", "torch_version") or "<=2.4"
+
+    @property
+    def extra_files(self) -> dict[str, bytes]:
+        """The files that were saved along with the program, by name."""
+        prefix = "extra_files/" if self._program.layout == "C" else "extra/"
+        archive = self._program.archive
+        return {
+            name[len(prefix) :]: archive.read(name) for name, *_ in archive.entries() if name.startswith(prefix)
+        }
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) of each parameter."""
+        return ((name, self.state_dict[name]) for name in self.graph_signature.parameters)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Each parameter."""
+        return (tensor for _, tensor in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) of each buffer."""
+        signature = self.graph_signature
+        apart = set(signature.non_persistent_buffers)
+        return (
+            (name, self.constants[name] if name in apart else self.state_dict[name]) for name in signature.buffers
+        )
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Each buffer."""
+        return (tensor for _, tensor in self.named_buffers())
+
+    # ---- checks
+
+    def verify(self, *, all: bool = False, level: Level = "lenient", weights: bool = True) -> list[Fault]:
+        """Check the program as it is now, without torch.
+
+        What torch's own verifier checks, and: checksums, weights against the graph, arguments against the operators'
+        schemas, symbols that nothing binds, and more.
+
+        Args:
+            all: return every error and warning instead of raising.
+            level: "strict" also reports what torch's exporter would not have written.
+            weights: also read all weights to their ends and check their checksums.
+
+        Returns:
+            The faults, warnings included; without ``all``, warnings only.
+
+        Raises:
+            VerifyError: there are errors, and ``all`` is false.
+        """
+        if level not in ("lenient", "strict"):
+            raise ValueError(f"level must be 'lenient' or 'strict', not {level!r}")
+        faults = self._check(strict=level == "strict", limit=0 if weights else None)
+        if not all and any(fault.is_error for fault in faults):
+            raise VerifyError(faults)
+        return faults
+
+    def validate(self) -> None:
+        """The same as `verify`, for errors only."""
+        self.verify()
+
+    def _check(self, *, strict: bool, limit: int | None) -> list[Fault]:
+        faults = self._program.verify(self._graph, strict)
+        if limit is not None:
+            faults += self._program.check_payloads(limit)
+        return [Fault(*fault) for fault in faults]
+
+    def save(self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
+        """Write the program; see `fastexport.save`."""
+        from fastexport._save import save
+
+        save(self, path_or_file, extra_files=extra_files)
+
+    # ---- passes
+
+    def _pass(self, run: Callable[[Graph], Any]) -> Any:
+        return run(self._graph)
+
+    def eliminate_dead_code(self, **options: Any) -> Any:
+        """See `Graph.eliminate_dead_code`."""
+        return self._graph.eliminate_dead_code(**options)
+
+    def eliminate_getitems(self, **options: Any) -> Any:
+        """See `Graph.eliminate_getitems`."""
+        return self._graph.eliminate_getitems(**options)
+
+    def lint(self, **options: Any) -> Any:
+        """See `Graph.lint`."""
+        return self._graph.lint(**options)
+
+    # ---- copies and text
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        set_ = object.__setattr__
+        for name, value in self.__dict__.items():
+            set_(twin, name, value)
+        set_(twin, "_graph", copy.deepcopy(self._graph, memo))
+        for name in ("_weights", "_constants"):
+            set_(twin, name, self.__dict__[name].copy_for(twin._dropped_names))
+        set_(twin, "_dropped", (-1, set()))
+        set_(twin, "faults", list(self.faults))
+        return twin
+
+    def __copy__(self) -> ExportedProgram:
+        return self.__deepcopy__({})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from io import BytesIO
+
+        file = BytesIO()
+        self.save(file)
+        return _from_bytes, (file.getvalue(),)
+
+    def __repr__(self) -> str:
+        from fastexport._summary import summary
+
+        return summary(self)
+
+    def __str__(self) -> str:
+        graph = str(self._graph).replace("\n", "\n    ")
+        signature = str(self.graph_signature).replace("\n", "\n    ")
+        return (
+            f"ExportedProgram:\n    {graph}\nGraph signature: {signature}\n"
+            f"Range constraints: {self.range_constraints}\n"
+        )
+
+
+_ASKED = ("USER_INPUT", "CUSTOM_OBJ", "USER_OUTPUT")  # kinds whose argument's class the file has to tell
+
+
+def _token(node: str | None) -> Any:
+    from fastexport._signature import TokenArgument
+
+    return TokenArgument(node or "")
+
+
+def _from_bytes(data: bytes) -> ExportedProgram:
+    return load(data, verify=False)
+
+
+# ---- opening -------------------------------------------------------------------------------------
+
+
+def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> _core.Archive:
+    """The archive of a path, an open file, or bytes."""
+    import os
+
+    chosen = dict(limits) if limits is not None else None
+    if isinstance(path_or_file, str | os.PathLike):
+        return _core.Archive(os.open(path_or_file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), chosen)
+    if hasattr(path_or_file, "read"):
+        return _core.Archive(_file_source(path_or_file), chosen)
+    return _core.Archive(memoryview(path_or_file), chosen)
+
+
+def _file_source(file: Any) -> Any:
+    """A descriptor of our own for a file of the disk that stands at its start, else the bytes."""
+    import os
+
+    try:
+        descriptor = os.dup(file.fileno())
+    except (OSError, AttributeError, ValueError):
+        descriptor = -1
+    if descriptor >= 0:
+        try:
+            plain = file.tell() == 0 and "b" in getattr(file, "mode", "")
+        except (OSError, ValueError):
+            plain = False
+        if plain:
+            return descriptor
+        os.close(descriptor)
+    data = file.read()
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"a .pt2 file is binary: open it with 'rb'; read() gave {type(data).__name__}")
+    return data
+
+
+def load(
+    path_or_file: Any,
+    *,
+    verify: bool = True,
+    model: str | None = None,
+    mmap: bool = True,
+    extra_files: dict[str, Any] | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> ExportedProgram:
+    """Open a .pt2 file without torch. Nothing that the file holds is ever executed.
+
+    All layouts that torch has written are read: the present archive (layout A), the archive with pickled weights (B) and
+    the flat zip of torch 2.7 and before (C).
+
+    Args:
+        path_or_file: a path, an open binary file, or the bytes.
+        verify: check the program too, with the checksums of weights up to ``limits["checked_bytes"]``; each weight
+            beyond is checked when it is first touched. Without it only what reading needs is checked.
+        model: the name of the model, of an archive with several; by default ``"model"``, or the only one.
+        mmap: map weights into memory when they are touched. The file must then not be cut short while it is open;
+            ``False`` reads them instead.
+        extra_files: a dict to be filled with the texts of the files saved along, as torch.export.load does.
+        limits: what a file may ask of us, by name, in the place of the defaults of `fastexport.LIMITS`.
+
+    Returns:
+        The program. What was noted without being an error is in its ``faults``.
+
+    Raises:
+        FormatError: the file is damaged, or no exported program; it names the entry and the JSON path.
+        OSError: the file can't be read.
+
+    Example:
+        >>> import fastexport
+        >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
+        >>> len(ep.graph.nodes)
+        6
+    """
+    program = _core.Program(open_archive(path_or_file, limits), model)
+    ep = ExportedProgram(program, mmap=mmap)
+    if verify:
+        budget = (limits or {}).get("checked_bytes", LIMITS["checked_bytes"])
+        faults = ep._check(strict=False, limit=budget or 0)
+        if any(fault.is_error for fault in faults):
+            from fastexport._errors import format_error
+
+            raise format_error([*faults])
+        ep.faults.extend(faults)
+    if extra_files is not None:
+        extra_files.update((name, data.decode("utf-8")) for name, data in ep.extra_files.items())
+    return ep
+
+
+# The limits that a file must keep by default; 0 is no limit. See csrc/pt2/report.h.
+LIMITS: Mapping[str, int] = _core.default_limits()
+
+
+def is_pt2(path_or_file: Any) -> bool:
+    """Whether a file is an exported program, by a look at its archive only.
+
+    Args:
+        path_or_file: a path, an open binary file, or the bytes.
+
+    Returns:
+        False for anything else, and for a file that is not there.
+    """
+    try:
+        archive = open_archive(path_or_file)
+        names = {name for name, *_ in archive.entries()}
+        if "serialized_exported_program.json" in names:
+            return True
+        return "archive_format" in names and archive.read("archive_format") == b"pt2"
+    except (FormatError, OSError):
+        return False

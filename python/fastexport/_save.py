@@ -1,0 +1,230 @@
+"""Writing programs: layout A, as torch.export.save of torch 2.13 writes it.
+
+What did not change is copied from the file the program came from, byte for byte, without being held in memory; a new file
+takes its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastexport import _core
+from fastexport._state import OpaqueValue, TensorDict
+
+if TYPE_CHECKING:
+    from fastexport._program import ExportedProgram
+
+# Bytes, or an entry of an archive.
+Source = bytes | memoryview | tuple[_core.Archive, str]
+
+_MARKERS: tuple[tuple[str, bytes], ...] = (
+    ("archive_format", b"pt2"),
+    ("archive_version", b"0"),
+    (".data/version", b"6\n"),
+    ("byteorder", b"little"),
+)
+
+
+def save(
+    program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None
+) -> None:
+    """Write a program so that torch.export.load, and fastexport.load, open it.
+
+    Args:
+        program: the program.
+        path_or_file: a path, or a file open for writing in binary mode. A path is replaced only when all is written:
+            saving onto the file that the program came from is fine.
+        extra_files: texts to store along with it, by name. None keeps those that came with the program; a dict takes
+            their place.
+
+    Raises:
+        FormatError: the program holds something that the format can't say; the message names the node.
+        OSError: the file can't be written. Nothing is left behind then.
+
+    Example:
+        >>> import io, fastexport
+        >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
+        >>> file = io.BytesIO()
+        >>> fastexport.save(ep, file)
+        >>> fastexport.load(file.getvalue()).graph == ep.graph
+        True
+    """
+    from fastexport._program import ExportedProgram
+
+    if not isinstance(program, ExportedProgram):
+        raise TypeError(f"save() takes an ExportedProgram of fastexport, not {type(program).__name__}")
+    if isinstance(path_or_file, str | os.PathLike):
+        path = os.fspath(path_or_file)
+        _core.write_archive(path, _root(path), _parts(program, extra_files))
+        return
+    if not hasattr(path_or_file, "write"):
+        raise TypeError("save() writes to a path or a binary file")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "archive.pt2")
+        _core.write_archive(path, "archive", _parts(program, extra_files))
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                path_or_file.write(piece)
+
+
+def _root(path: str | bytes) -> str:
+    """The top folder: the file's name without its last extension, as torch has it."""
+    return Path(os.fsdecode(path)).stem or "archive"
+
+
+def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | None) -> list[tuple[str, Source]]:
+    extras = None if extra_files is None else _encoded(extra_files)
+    if program._program.layout == "A":
+        return _changed_parts(program, extras)
+    return _new_parts(program, program.extra_files if extras is None else extras)
+
+
+def _encoded(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    for name, text in extra_files.items():
+        if not isinstance(name, str) or not isinstance(text, str | bytes):
+            raise TypeError("extra_files maps names to texts")
+    return {name: text.encode() if isinstance(text, str) else text for name, text in extra_files.items()}
+
+
+def _model_json(program: ExportedProgram) -> Source:
+    """The document: the file's own where nothing changed."""
+    core = program._program
+    if not core.is_unchanged(program.graph):
+        text = core.write(program.graph)
+        if text != core.canonical():
+            return text
+    return core.archive, core.model_entry
+
+
+def _changed_parts(program: ExportedProgram, extras: Mapping[str, bytes] | None) -> list[tuple[str, Source]]:
+    """Every entry of the archive in its order, with what changed in its place."""
+    core = program._program
+    changed: dict[str, Source | None] = {core.model_entry: _model_json(program)}
+    for state, folder in ((program.state_dict, "weights"), (program.constants, "constants")):
+        if not state.is_unchanged():
+            changed.update(_payload_parts(state, folder, core))
+    names = [name for name, *_ in core.archive.entries()]
+    if extras is not None:
+        changed.update((name, None) for name in names if name.startswith("extra/"))
+        changed.update((f"extra/{name}", text) for name, text in extras.items())
+    parts: list[tuple[str, Source]] = []
+    for name in names:
+        source = changed.pop(name, (core.archive, name))
+        if source is not None:
+            parts.append((name, source))
+    # New entries go first, as weights do in torch's own files.
+    return [(name, source) for name, source in changed.items() if source is not None] + parts
+
+
+def _new_parts(program: ExportedProgram, extras: Mapping[str, bytes]) -> list[tuple[str, Source]]:
+    """All entries of a program that comes from another layout."""
+    core = program._program
+    parts: list[tuple[str, Source]] = []
+    for state, folder in ((program.state_dict, "weights"), (program.constants, "constants")):
+        parts += [(name, source) for name, source in _payload_parts(state, folder, core).items() if source is not None]
+    parts.append((f"models/{core.model}.json", _model_json(program)))
+    inputs = core.sample_inputs
+    parts.append((f"data/sample_inputs/{core.model}.pt", b"" if inputs is None else (core.archive, inputs)))
+    parts += [(f"extra/{name}", text) for name, text in extras.items()]
+    return parts + list(_MARKERS)
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+_PREFIXES = {"weights": "weight_", "constants": "tensor_"}
+
+
+class _Records:
+    """Which entries hold the bytes of a state: known storages keep theirs, new ones get a free number."""
+
+    def __init__(self, state: TensorDict, folder: str, prefix: str, taken: Iterable[str]) -> None:
+        self.state = state
+        self.folder = folder
+        self.prefix = prefix
+        self.taken = set(taken)
+        self.sources: dict[str, Source] = {}
+        self._by_storage: dict[tuple[int, int], str] = {}
+        self._number = 0
+
+    def keep(self, entry: str, archive: _core.Archive) -> None:
+        """An entry of the file stays."""
+        self.sources.setdefault(entry, (archive, entry))
+
+    def of(self, tensor: _core.Tensor, archive: _core.Archive) -> str:
+        """The entry for the storage of a tensor; by storage and dtype, as torch groups them."""
+        key = id(tensor.storage), tensor.dtype.code
+        if key not in self._by_storage:
+            entry = tensor.storage.entry
+            known = entry is not None and self.state.is_storage_of_file(tensor.storage)
+            if known and entry.startswith(f"{self.folder}{self.prefix}") and entry not in self._by_storage.values():
+                self.keep(entry, archive)
+            else:
+                entry = self._free()
+                self.sources[entry] = memoryview(tensor.storage)
+            self._by_storage[key] = entry
+        return self._by_storage[key]
+
+    def _free(self) -> str:
+        while (entry := f"{self.folder}{self.prefix}{self._number}") in self.taken:
+            self._number += 1
+        self.taken.add(entry)
+        return entry
+
+
+def _payload_parts(state: TensorDict, which: str, core: _core.Program) -> dict[str, Source | None]:
+    """The configuration and records of weights or constants; None for a record that nothing needs any more."""
+    folder = f"data/{which}/"
+    archive = core.archive
+    document: dict[str, Any] = core.json(which, "config") or {}
+    old_entries = {folder + meta["path_name"] for meta in document.values()}
+    records = _Records(state, folder, _PREFIXES[which], old_entries)
+    config: dict[str, Any] = {}
+    for name, value in state.described():
+        if name in document and name not in state.changed:
+            config[name] = document[name]
+            records.keep(folder + document[name]["path_name"], archive)
+        elif isinstance(value, OpaqueValue):
+            config[name] = _opaque_json(value, folder)
+            records.keep(value.entry, archive)
+        else:
+            tensor = state[name]
+            config[name] = _tensor_json(tensor, records.of(tensor, archive)[len(folder) :])
+    parts: dict[str, Source | None] = dict.fromkeys(old_entries - set(records.sources))
+    parts.update(records.sources)
+    parts[f"{folder}{core.model}_{which}_config.json"] = json.dumps({"config": config}).encode()
+    return parts
+
+
+def _opaque_json(value: OpaqueValue, folder: str) -> dict[str, Any]:
+    return {
+        "path_name": value.entry.removeprefix(folder),
+        "is_param": False,
+        "use_pickle": True,
+        "tensor_meta": None,
+    }
+
+
+def _tensor_json(tensor: _core.Tensor, record: str) -> dict[str, Any]:
+    """PayloadMeta of torch's schema."""
+    from fastexport._dtypes import Device, Layout
+
+    device = Device(str(tensor.device))
+    return {
+        "path_name": record,
+        "is_param": tensor.is_param,
+        "use_pickle": False,
+        "tensor_meta": {
+            "dtype": tensor.dtype.code,
+            "sizes": [{"as_int": size} for size in tensor.shape],
+            "requires_grad": tensor.requires_grad,
+            "device": {"type": device.type, "index": device.index},
+            "strides": [{"as_int": stride} for stride in tensor.strides],
+            "storage_offset": {"as_int": tensor.storage_offset},
+            "layout": Layout(tensor.layout.removeprefix("torch.")).code,
+        },
+    }

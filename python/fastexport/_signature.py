@@ -1,0 +1,375 @@
+"""What the inputs and outputs of an exported program stand for: torch.export's signature types, without torch.
+
+Names, fields, printed forms and derived properties are those of torch.export.graph_signature (2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+@dataclass
+class TensorArgument:
+    """An input or output that is a tensor; `name` is that of its node."""
+
+    name: str
+
+
+@dataclass
+class TokenArgument:
+    """A token, which orders effects."""
+
+    name: str
+
+
+@dataclass
+class SymIntArgument:
+    """A symbolic integer."""
+
+    name: str
+
+
+@dataclass
+class SymFloatArgument:
+    """A symbolic float."""
+
+    name: str
+
+
+@dataclass
+class SymBoolArgument:
+    """A symbolic truth value."""
+
+    name: str
+
+
+@dataclass
+class CustomObjArgument:
+    """A TorchBind object; `class_fqn` names its class."""
+
+    name: str
+    class_fqn: str
+    fake_val: Any = None
+
+
+@dataclass
+class ConstantArgument:
+    """A Python constant: an input that the program does not look at, or a result that is always the same."""
+
+    name: str
+    value: int | float | bool | str | None
+
+
+ArgumentSpec = (
+    TensorArgument
+    | SymIntArgument
+    | SymFloatArgument
+    | SymBoolArgument
+    | ConstantArgument
+    | CustomObjArgument
+    | TokenArgument
+)
+
+
+class InputKind(Enum):
+    """What an input is."""
+
+    USER_INPUT = 1
+    PARAMETER = 2
+    BUFFER = 3
+    CONSTANT_TENSOR = 4
+    CUSTOM_OBJ = 5
+    TOKEN = 6
+
+
+class OutputKind(Enum):
+    """What an output is."""
+
+    USER_OUTPUT = 1
+    LOSS_OUTPUT = 2
+    BUFFER_MUTATION = 3
+    PARAMETER_MUTATION = 4
+    GRADIENT_TO_PARAMETER = 5
+    GRADIENT_TO_USER_INPUT = 6
+    USER_INPUT_MUTATION = 7
+    TOKEN = 8
+
+
+def _check_argument(arg: object) -> None:
+    if not isinstance(arg, ArgumentSpec):
+        raise TypeError(f"the argument of a spec is a TensorArgument or the like, not {type(arg).__name__}")
+
+
+@dataclass
+class InputSpec:
+    """One input.
+
+    Attributes:
+        kind: what it is.
+        arg: which node it is.
+        target: the parameter, buffer, constant or object it stands for; None for user inputs and tokens.
+        persistent: of a buffer, whether it is in the state dict; None for the others.
+    """
+
+    kind: InputKind
+    arg: ArgumentSpec
+    target: str | None
+    persistent: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check_argument(self.arg)
+        if self.kind is InputKind.BUFFER and self.persistent is None:
+            raise ValueError(f"the buffer {self.target!r} needs persistent=True or persistent=False")
+
+    def __str__(self) -> str:
+        target = "" if self.target is None else f" target='{self.target}'"
+        persistent = "" if self.persistent is None else f" persistent={self.persistent}"
+        return f"{self.arg.name}: {self.kind.name}{target}{persistent}"
+
+
+@dataclass
+class OutputSpec:
+    """One output.
+
+    Attributes:
+        kind: what it is.
+        arg: which node it is, or which constant.
+        target: the buffer, parameter or user input that it updates or is the gradient of; None for the others.
+    """
+
+    kind: OutputKind
+    arg: ArgumentSpec
+    target: str | None
+
+    def __post_init__(self) -> None:
+        _check_argument(self.arg)
+
+    def __str__(self) -> str:
+        target = "" if self.target is None else f" target='{self.target}'"
+        return f"{self.arg.name}: {self.kind.name}{target}"
+
+
+@dataclass
+class ExportBackwardSignature:
+    """Which outputs of a joint graph are gradients, and which is the loss."""
+
+    gradients_to_parameters: dict[str, str]
+    gradients_to_user_inputs: dict[str, str]
+    loss_output: str
+
+
+_Constant = int | float | bool | str | None
+
+
+@dataclass
+class ExportGraphSignature:
+    """The inputs and outputs of a program, in the order of its placeholders and results.
+
+    The signature that an `ExportedProgram` gives is a picture of the program as it is at that moment: the program keeps
+    its own in step with edits of the graph; changing this object changes nothing.
+
+    >>> s = ExportGraphSignature(
+    ...     [InputSpec(InputKind.PARAMETER, TensorArgument("p_w"), "w"),
+    ...      InputSpec(InputKind.USER_INPUT, TensorArgument("x"), None)],
+    ...     [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument("add"), None)])
+    >>> s.inputs_to_parameters
+    {'p_w': 'w'}
+    >>> print(s)
+    <BLANKLINE>
+    # inputs
+    p_w: PARAMETER target='w'
+    x: USER_INPUT
+    <BLANKLINE>
+    # outputs
+    add: USER_OUTPUT
+    <BLANKLINE>
+    """
+
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+
+    def _targets(self, kind: InputKind) -> tuple[str, ...]:
+        return tuple(s.target for s in self.input_specs if s.kind is kind and s.target is not None)
+
+    def _inputs(self, kind: InputKind) -> dict[str, str]:
+        return {s.arg.name: s.target for s in self.input_specs if s.kind is kind and s.target is not None}
+
+    def _outputs(self, kind: OutputKind) -> dict[str, str]:
+        return {s.arg.name: s.target for s in self.output_specs if s.kind is kind and s.target is not None}
+
+    @property
+    def parameters(self) -> Collection[str]:
+        """Names of the parameters."""
+        return self._targets(InputKind.PARAMETER)
+
+    @property
+    def buffers(self) -> Collection[str]:
+        """Names of the buffers."""
+        return self._targets(InputKind.BUFFER)
+
+    @property
+    def non_persistent_buffers(self) -> Collection[str]:
+        """Names of the buffers that are not in the state dict."""
+        return tuple(
+            s.target
+            for s in self.input_specs
+            if s.kind is InputKind.BUFFER and s.persistent is False and s.target is not None
+        )
+
+    @property
+    def lifted_tensor_constants(self) -> Collection[str]:
+        """Names of the tensors that are constants."""
+        return self._targets(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def lifted_custom_objs(self) -> Collection[str]:
+        """Names of the TorchBind objects."""
+        return self._targets(InputKind.CUSTOM_OBJ)
+
+    @property
+    def user_inputs(self) -> Collection[_Constant]:
+        """Node names of what the caller gives; a constant by its value."""
+        return tuple(_user_value(s.arg) for s in self.input_specs if s.kind is InputKind.USER_INPUT)
+
+    @property
+    def user_outputs(self) -> Collection[_Constant]:
+        """Node names of what the caller gets; a constant by its value."""
+        kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        return tuple(_user_value(s.arg) for s in self.output_specs if s.kind in kinds)
+
+    @property
+    def inputs_to_parameters(self) -> Mapping[str, str]:
+        """Node name -> parameter."""
+        return self._inputs(InputKind.PARAMETER)
+
+    @property
+    def inputs_to_buffers(self) -> Mapping[str, str]:
+        """Node name -> buffer."""
+        return self._inputs(InputKind.BUFFER)
+
+    @property
+    def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
+        """Node name -> constant."""
+        return self._inputs(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
+        """Node name -> TorchBind object."""
+        return self._inputs(InputKind.CUSTOM_OBJ)
+
+    @property
+    def buffers_to_mutate(self) -> Mapping[str, str]:
+        """Node name of a result -> the buffer that it updates."""
+        return self._outputs(OutputKind.BUFFER_MUTATION)
+
+    @property
+    def parameters_to_mutate(self) -> Mapping[str, str]:
+        """Node name of a result -> the parameter that it updates."""
+        return self._outputs(OutputKind.PARAMETER_MUTATION)
+
+    @property
+    def user_inputs_to_mutate(self) -> Mapping[str, str]:
+        """Node name of a result -> the user input that it updates."""
+        return self._outputs(OutputKind.USER_INPUT_MUTATION)
+
+    @property
+    def backward_signature(self) -> ExportBackwardSignature | None:
+        """The gradients and the loss of a joint graph; None when there is no loss."""
+        loss = [s.arg.name for s in self.output_specs if s.kind is OutputKind.LOSS_OUTPUT]
+        if not loss:
+            return None
+        return ExportBackwardSignature(
+            self._outputs(OutputKind.GRADIENT_TO_PARAMETER), self._outputs(OutputKind.GRADIENT_TO_USER_INPUT), loss[0]
+        )
+
+    @property
+    def assertion_dep_token(self) -> Mapping[int, str] | None:
+        """Always None, as in torch."""
+        return None
+
+    @property
+    def input_tokens(self) -> Collection[str]:
+        """Node names of the tokens that come in."""
+        return tuple(s.arg.name for s in self.input_specs if s.kind is InputKind.TOKEN)
+
+    @property
+    def output_tokens(self) -> Collection[str]:
+        """Node names of the tokens that go out."""
+        return tuple(s.arg.name for s in self.output_specs if s.kind is OutputKind.TOKEN)
+
+    def __str__(self) -> str:
+        inputs = "\n".join(map(str, self.input_specs))
+        outputs = "\n".join(map(str, self.output_specs))
+        return f"\n# inputs\n{inputs}\n\n# outputs\n{outputs}\n"
+
+
+def _user_value(arg: ArgumentSpec) -> _Constant:
+    return arg.value if isinstance(arg, ConstantArgument) else arg.name
+
+
+@dataclass
+class ModuleCallSignature:
+    """The calling convention of a module that was preserved on export: its arguments, and how they are nested."""
+
+    inputs: list[ArgumentSpec]
+    outputs: list[ArgumentSpec]
+    in_spec: Any
+    out_spec: Any
+    forward_arg_names: list[str] | None = None
+
+
+@dataclass
+class ModuleCallEntry:
+    """A module of the program by its path, and its calling convention where that was preserved; "" is the program."""
+
+    fqn: str
+    signature: ModuleCallSignature | None = None
+
+
+# ---- from what the file and the core hold ----------------------------------------------------------
+
+INPUT_KINDS = tuple(InputKind)  # by the core's numbers
+OUTPUT_KINDS = (
+    OutputKind.USER_OUTPUT,
+    OutputKind.LOSS_OUTPUT,
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.GRADIENT_TO_PARAMETER,
+    OutputKind.GRADIENT_TO_USER_INPUT,
+    OutputKind.USER_INPUT_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.TOKEN,
+)
+
+_NAMED = {
+    "as_tensor": TensorArgument,
+    "as_sym_int": SymIntArgument,
+    "as_sym_float": SymFloatArgument,
+    "as_sym_bool": SymBoolArgument,
+}
+
+
+def argument_of_json(argument: Mapping[str, Any]) -> ArgumentSpec:
+    """An Argument of the file's schema as one of the classes above."""
+    ((tag, value),) = argument.items()
+    if tag == "as_custom_obj":
+        return CustomObjArgument(value["name"], value["class_fqn"])
+    if tag in _NAMED and isinstance(value, dict):
+        name = value.get("name", value.get("as_name"))
+        if name is not None:
+            return _NAMED[tag](name)
+        (value,) = value.values()
+    return ConstantArgument("", None if tag == "as_none" else value)
+
+
+def argument_of_spec(node: str | None, value: _Constant, name: str | None, was: ArgumentSpec | None) -> ArgumentSpec:
+    """The argument of an input or output as it is now; `was` is what the file says of it."""
+    if node is None:
+        return ConstantArgument(name or "", value)
+    if isinstance(was, CustomObjArgument):
+        return CustomObjArgument(node, was.class_fqn)
+    if was is None or isinstance(was, ConstantArgument):
+        return TensorArgument(node)
+    return type(was)(node)

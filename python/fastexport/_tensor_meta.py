@@ -1,0 +1,170 @@
+"""What a program knows of a tensor: everything but its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fastexport._dtypes import Device, DType, Layout, from_torch
+from fastexport._symbols import SymInt
+
+__all__ = ["TensorMeta"]
+
+_FIELDS = ("dtype", "shape", "stride", "device", "layout", "requires_grad", "storage_offset")
+
+
+def _sizes(values: Any, what: str) -> tuple[int | SymInt, ...]:
+    try:
+        sizes = tuple(values)
+    except TypeError:
+        raise TypeError(f"the {what} of a tensor is a sequence of int and SymInt, not {values!r}") from None
+    for size in sizes:
+        _check_size(size, what)
+    return sizes
+
+
+def _check_size(size: Any, what: str) -> None:
+    if type(size) is not int and not isinstance(size, SymInt):
+        raise TypeError(f"the {what} of a tensor holds int and SymInt, not {size!r}")
+    if type(size) is int and not -(2**63) <= size < 2**63:
+        raise ValueError(f"the {what} of a tensor holds numbers of 64 bits, not {size}")
+
+
+def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...] | None:
+    """The strides of a tensor whose elements lie in order; None when they are products of symbols."""
+    strides: list[int | SymInt] = []
+    step: int | SymInt = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if size == 1:
+            continue
+        if isinstance(step, int) and isinstance(size, int):
+            step = step * max(size, 1)
+        elif step == 1:
+            step = size
+        elif len(strides) < len(shape):
+            return None
+    return tuple(reversed(strides))
+
+
+class TensorMeta:
+    """dtype, shape and the like of a tensor: what ``node.meta["val"]`` holds in a graph without torch.
+
+    It can't be changed; `replace` makes another one.
+
+    Attributes:
+        dtype: a DType, ``torch.float32``.
+        shape: a tuple of int and SymInt.
+        stride: likewise, in elements.
+        device: a Device.
+        layout: a Layout, ``torch.strided``.
+        requires_grad: whether gradients are wanted.
+        storage_offset: of the first element, int or SymInt.
+
+    Example:
+        >>> meta = TensorMeta("float32", (2, 3))
+        >>> meta, meta.stride
+        (TensorMeta(f32[2, 3], cpu), (3, 1))
+        >>> meta.replace(dtype="bool", shape=(4,))
+        TensorMeta(b8[4], cpu)
+    """
+
+    __slots__ = _FIELDS
+    dtype: DType
+    shape: tuple[int | SymInt, ...]
+    stride: tuple[int | SymInt, ...]
+    device: Device
+    layout: Layout
+    requires_grad: bool
+    storage_offset: int | SymInt
+
+    def __init__(
+        self,
+        dtype: DType | str | Any,
+        shape: Sequence[int | SymInt],
+        stride: Sequence[int | SymInt] | None = None,
+        device: Device | str | Any = "cpu",
+        layout: Layout | str | Any = "strided",
+        requires_grad: bool = False,
+        storage_offset: int | SymInt = 0,
+    ) -> None:
+        """A tensor's facts. dtype, device and layout may be names, or torch's own.
+
+        Args:
+            stride: None: elements lie in order.
+
+        Raises:
+            TypeError: something is of a type that it can't be.
+            ValueError: a name is none; stride and shape are of different lengths; or stride has to be given, because it
+                would be a product of symbols.
+        """
+        dtype, device, layout = from_torch(dtype), from_torch(device), from_torch(layout)
+        set_ = object.__setattr__
+        set_(self, "dtype", dtype if isinstance(dtype, DType) else DType(dtype))
+        set_(self, "device", device if isinstance(device, Device) else Device(device))
+        set_(self, "layout", layout if isinstance(layout, Layout) else Layout(layout))
+        sizes = _sizes(shape, "shape")
+        strides = _contiguous(sizes) if stride is None else _sizes(stride, "stride")
+        if strides is None:
+            raise ValueError(f"the stride of a tensor of shape {sizes} is no plain number; give it")
+        if len(sizes) != len(strides):
+            raise ValueError(f"a tensor of {len(sizes)} dimensions has no {len(strides)} strides")
+        if type(requires_grad) is not bool:
+            raise TypeError(f"requires_grad is True or False, not {requires_grad!r}")
+        _check_size(storage_offset, "storage_offset")
+        set_(self, "shape", sizes)
+        set_(self, "stride", strides)
+        set_(self, "requires_grad", requires_grad)
+        set_(self, "storage_offset", storage_offset)
+
+    def replace(self, **changes: Any) -> TensorMeta:
+        """Another TensorMeta, with some fields changed. With a new shape and no stride, elements lie in order.
+
+        Raises:
+            TypeError, ValueError: as when one is made.
+
+        Example:
+            >>> TensorMeta("int64", (2,)).replace(requires_grad=False, device="cuda:0")
+            TensorMeta(i64[2], cuda:0)
+        """
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        if "shape" in changes:
+            fields["stride"] = None
+        return TensorMeta(**{**fields, **changes})
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in _FIELDS)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a TensorMeta can't be changed; use replace({name}=...)")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a TensorMeta can't be changed; use replace()")
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, TensorMeta) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __copy__(self) -> TensorMeta:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorMeta:
+        return self
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return TensorMeta, self._fields()
+
+    def __repr__(self) -> str:
+        parts = [f"{self.dtype.abbreviation}[{', '.join(map(str, self.shape))}]", str(self.device)]
+        in_order = _contiguous(self.shape)
+        if in_order is not None and in_order != self.stride:
+            parts.append(f"stride=({', '.join(map(str, self.stride))})")
+        if self.layout.name != "strided":
+            parts.append(f"layout={self.layout}")
+        if self.requires_grad:
+            parts.append("requires_grad=True")
+        if self.storage_offset != 0:
+            parts.append(f"storage_offset={self.storage_offset}")
+        return f"TensorMeta({', '.join(parts)})"

@@ -1,0 +1,37 @@
+"""The sample files of tests/data/pt2, and what torch 2.13 says of them after it has loaded them."""
+
+import json
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data" / "pt2"
+SAMPLES = DATA / "samples"
+HOSTILE = DATA / "hostile"
+
+CURRENT = sorted((SAMPLES / "current").glob("*.pt2"))
+OLD = sorted((SAMPLES / "old_layout").glob("*.pt2"))
+MIDDLE = sorted((SAMPLES / "middle_layout").glob("*.pt2"))
+NEGATIVE = sorted((SAMPLES / "negative").glob("*.pt2"))
+ALL = CURRENT + OLD + MIDDLE
+
+
+def expected(path):
+    """What torch says of a sample."""
+    return json.loads(path.with_suffix(".json").read_text())
+
+
+def label(path):
+    return f"{path.parent.name}-{path.stem}"
+
+
+def sample(name):
+    """A sample of the current layout by name."""
+    return SAMPLES / "current" / f"{name}.pt2"
+
+
+def subgraph_texts(graph, prefix=""):
+    """Path -> text of all subgraphs below a graph."""
+    texts = {}
+    for name, inner in (graph.subgraphs or {}).items():
+        texts[prefix + name] = str(inner)
+        texts.update(subgraph_texts(inner, f"{prefix}{name}."))
+    return texts
