@@ -710,10 +710,11 @@ def test_what_is_no_graph_is_refused(value):
         fastexport.from_fx(value)
 
 
-def test_a_target_known_by_its_name_only_can_not_become_torch_s(bridge):
+@pytest.mark.parametrize("target", ["torch.ops.nowhere.relu.default", "my_relu"])
+def test_a_target_known_by_its_name_only_can_not_become_torch_s(bridge, target):
     native = fastexport.Graph()
-    native.call_function(torch.relu, name="relu").target = "torch.ops.aten.relu.default"
-    with pytest.raises(ValueError, match="'relu'.*torch.ops.aten.relu.default"):
+    native.call_function(torch.relu, name="relu").target = target
+    with pytest.raises(ValueError, match=f"'relu'.*{target}"):
         native.to_fx()
     assert names(native) == ["relu"]
 

@@ -18,9 +18,10 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
 import torch.export.pt2_archive
+from hypothesis import given, strategies
 
 import fastexport
-from fastexport import _core, _dtypes, _facts, _naming, _operators
+from fastexport import _core, _dtypes, _facts, _naming, _operators, _torch
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat, dtype_named, from_torch, to_torch
 from fastexport._fact_tables import FX_IMPURE, MUTATES, UNKNOWN
 from fastexport._operators import Operator, operator_for
@@ -267,6 +268,28 @@ def test_spellings_of_hostile_files(group):
     assert seen
 
 
+NAME = r"(?!__\w*__(?:\.|$))[A-Za-z_][A-Za-z0-9_]*"
+OPERATOR_TEXT = re.compile(rf"torch\.ops\.(?!load_library\.){NAME}(\.{NAME}){{1,2}}", re.ASCII)
+EXTENSION_TEXT = re.compile(r"#[\w.-]+:[\w.-]+", re.ASCII)
+
+
+@given(
+    strategies.sampled_from(
+        ["torch.ops.", "torch.ops.higher_order.", "torch.ops.__", "#", "#a:", "", "torch.", "math."]
+    ),
+    strategies.text("ab_.__9#:- \0\né(", max_size=12),
+)
+def test_only_well_formed_texts_are_targets(start, rest):
+    text = start + rest
+    spelling = _core.classify_target(text)
+    if OPERATOR_TEXT.fullmatch(text):
+        assert spelling == ("higher_order" if text.count(".") == 3 and ".higher_order." in text else "operator")
+    elif EXTENSION_TEXT.fullmatch(text):
+        assert spelling == "extension"
+    else:
+        assert spelling == "bad"
+
+
 def test_without_a_schema():
     for name in ("torch.ops.ns.f.x", "torch.ops.higher_order.cond"):
         with pytest.raises(LookupError, match=f"{name} has no schema in the table made from torch {VERSION}"):
@@ -350,7 +373,9 @@ def test_other_strings_are_no_targets(text):
     assert len(graph.nodes) == 1
 
 
-def test_a_graph_with_names_becomes_torch_s():
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_graph_with_names_becomes_torch_s(fast, monkeypatch):
+    monkeypatch.setattr(_torch, "_FAST", fast)
     graph = fastexport.Graph()
     x = graph.placeholder("x")
     graph.output(graph.call_function(ADD, (graph.call_function("torch.sym_float", (x,)), 1)))

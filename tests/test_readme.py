@@ -35,7 +35,8 @@ def sections() -> list[Any]:
 
 
 @pytest.mark.parametrize("blocks", sections())
-def test_blocks(blocks: list[tuple[int, str, str]]) -> None:
+def test_blocks(blocks: list[tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # some write files
     names: dict[str, Any] = {"__name__": "readme"}
     for line, language, text in blocks:
         if language == "python":

@@ -57,6 +57,7 @@ struct fe_exprs {
     fe_arena arena;
     fe_expr_node **slots;
     uint32_t mask, count; /* mask: without meaning while slots is NULL */
+    uint64_t work;        /* see fe_exprs_allow */
 };
 
 /* ---- the pool ---- */
@@ -67,7 +68,7 @@ fe_exprs *fe_exprs_new(const fe_allocator *a)
 
     if (!pool)
         return NULL;
-    *pool = (fe_exprs){0};
+    *pool = (fe_exprs){.work = UINT64_MAX};
     fe_arena_init(&pool->arena, a);
     return pool;
 }
@@ -126,6 +127,23 @@ fe_expr *fe_exprs_take(fe_exprs *pool, size_t count, fe_expr_error *err)
 void fe_exprs_give(fe_exprs *pool, fe_expr *items, size_t count)
 {
     fe_arena_give(&pool->arena, items, count * sizeof *items);
+}
+
+void fe_exprs_allow(fe_exprs *pool, uint64_t work)
+{
+    pool->work = work;
+}
+
+bool fe_exprs_spend(fe_exprs *pool, uint64_t work, fe_expr_error *err)
+{
+    if (pool->work == UINT64_MAX)
+        return true;
+    if (work >= pool->work) {
+        fe_expr_fail(err, FE_EXPR_RANGE, 0, "too much work for so short a text");
+        return false;
+    }
+    pool->work -= work;
+    return true;
 }
 
 static uint64_t mix_bytes(uint64_t h, const void *data, size_t len)
@@ -319,13 +337,11 @@ fe_expr fe_expr_ratio(fe_exprs *pool, int64_t p, int64_t q, fe_expr_error *err)
     if (n.q == 1)
         return fe_expr_integer(pool, n.p, err);
     return intern(pool,
-                  &(fe_expr_node){
-                      .op = FE_EXPR_RATIONAL, .depth = 1, .size = 1, .as.ratio.p = n.p, .as.ratio.q = n.q},
+                  &(fe_expr_node){.op = FE_EXPR_RATIONAL, .depth = 1, .size = 1, .as.ratio.p = n.p, .as.ratio.q = n.q},
                   err);
 }
 
-fe_expr fe_expr_real(fe_exprs *pool, double value, const char *text, size_t len, unsigned precision,
-                     fe_expr_error *err)
+fe_expr fe_expr_real(fe_exprs *pool, double value, const char *text, size_t len, unsigned precision, fe_expr_error *err)
 {
     fe_expr_node n = {.op = FE_EXPR_FLOAT, .depth = 1, .size = 1};
 
@@ -502,7 +518,8 @@ fe_expr fe_expr_call(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_
 
 const char *fe_expr_op_name(fe_expr_op op)
 {
-    static const char *const leaves[] = {"Symbol", "Integer", "Rational", "Float", "Infinity", "IntInfinity", "Boolean"};
+    static const char *const leaves[] = {"Symbol",   "Integer",     "Rational", "Float",
+                                         "Infinity", "IntInfinity", "Boolean"};
 
     return op < FE_EXPR_ADD ? leaves[op] : fe_expr_functions[op].name;
 }

@@ -23,62 +23,62 @@ typedef enum { FE_EXPR_NUMBER, FE_EXPR_TRUTH } fe_expr_kind;
  * `precedence` of torch.utils._sympy.functions), place in sympy's order of classes (class_key: 3 sums and the like, 4
  * functions, 5 anything else), kind.
  * Names are those of sympy 1.14 and torch 2.13. */
-#define FE_EXPR_FUNCTIONS(X)                                                                        \
-    X(ADD, "Add", 1, 0, 40, 3, NUMBER)                                                              \
-    X(MUL, "Mul", 1, 0, 50, 3, NUMBER)                                                              \
-    X(POW, "Pow", 2, 2, 60, 3, NUMBER)                                                              \
-    X(MAX, "Max", 1, 0, 1000, 5, NUMBER)                                                            \
-    X(MIN, "Min", 1, 0, 1000, 5, NUMBER)                                                            \
-    X(MOD, "Mod", 2, 2, 35, 4, NUMBER)                                                              \
-    X(FLOOR_DIV, "FloorDiv", 2, 2, 35, 4, NUMBER)                                                   \
-    X(MODULAR_INDEXING, "ModularIndexing", 3, 3, 35, 4, NUMBER)                                     \
-    X(WHERE, "Where", 3, 3, 35, 4, NUMBER)                                                          \
-    X(PYTHON_MOD, "PythonMod", 2, 2, 35, 4, NUMBER)                                                 \
-    X(CLEAN_DIV, "CleanDiv", 2, 2, 35, 4, NUMBER)                                                   \
-    X(CEIL_TO_INT, "CeilToInt", 1, 1, 70, 4, NUMBER)                                                \
-    X(FLOOR_TO_INT, "FloorToInt", 1, 1, 70, 4, NUMBER)                                              \
-    X(CEIL_DIV, "CeilDiv", 2, 2, 70, 4, NUMBER)                                                     \
-    X(LSHIFT, "LShift", 2, 2, 70, 4, NUMBER)                                                        \
-    X(RSHIFT, "RShift", 2, 2, 70, 4, NUMBER)                                                        \
-    X(POW_BY_NATURAL, "PowByNatural", 2, 2, 50, 4, NUMBER)                                          \
-    X(FLOAT_POW, "FloatPow", 2, 2, 60, 4, NUMBER)                                                   \
-    X(FLOAT_TRUE_DIV, "FloatTrueDiv", 2, 2, 35, 4, NUMBER)                                          \
-    X(INT_TRUE_DIV, "IntTrueDiv", 2, 2, 35, 4, NUMBER)                                              \
-    X(NON_OVERLAPPING, "IsNonOverlappingAndDenseIndicator", 2, 0, 70, 4, NUMBER)                    \
-    X(TRUNC_TO_FLOAT, "TruncToFloat", 1, 1, 70, 4, NUMBER)                                          \
-    X(TRUNC_TO_INT, "TruncToInt", 1, 1, 70, 4, NUMBER)                                              \
-    X(ROUND_TO_INT, "RoundToInt", 1, 1, 70, 4, NUMBER)                                              \
-    X(ROUND_DECIMAL, "RoundDecimal", 2, 2, 70, 4, NUMBER)                                           \
-    X(TO_FLOAT, "ToFloat", 1, 1, 70, 4, NUMBER)                                                     \
-    X(IDENTITY, "Identity", 1, 1, 10, 4, NUMBER)                                                    \
-    X(FLOOR, "floor", 1, 1, 70, 4, NUMBER)                                                          \
-    X(CEILING, "ceiling", 1, 1, 70, 4, NUMBER)                                                      \
-    X(ABS, "Abs", 1, 1, 70, 4, NUMBER)                                                              \
-    X(SQRT, "OpaqueUnaryFn_sqrt", 1, 1, 70, 4, NUMBER)                                              \
-    X(COS, "OpaqueUnaryFn_cos", 1, 1, 70, 4, NUMBER)                                                \
-    X(COSH, "OpaqueUnaryFn_cosh", 1, 1, 70, 4, NUMBER)                                              \
-    X(SIN, "OpaqueUnaryFn_sin", 1, 1, 70, 4, NUMBER)                                                \
-    X(SINH, "OpaqueUnaryFn_sinh", 1, 1, 70, 4, NUMBER)                                              \
-    X(TAN, "OpaqueUnaryFn_tan", 1, 1, 70, 4, NUMBER)                                                \
-    X(TANH, "OpaqueUnaryFn_tanh", 1, 1, 70, 4, NUMBER)                                              \
-    X(ASIN, "OpaqueUnaryFn_asin", 1, 1, 70, 4, NUMBER)                                              \
-    X(ACOS, "OpaqueUnaryFn_acos", 1, 1, 70, 4, NUMBER)                                              \
-    X(ATAN, "OpaqueUnaryFn_atan", 1, 1, 70, 4, NUMBER)                                              \
-    X(EXP, "OpaqueUnaryFn_exp", 1, 1, 70, 4, NUMBER)                                                \
-    X(LOG, "OpaqueUnaryFn_log", 1, 1, 70, 4, NUMBER)                                                \
-    X(ASINH, "OpaqueUnaryFn_asinh", 1, 1, 70, 4, NUMBER)                                            \
-    X(LOG2, "OpaqueUnaryFn_log2", 1, 1, 70, 4, NUMBER)                                              \
-    X(BITWISE_AND, "BitwiseFn_bitwise_and", 2, 2, 38, 4, NUMBER)                                    \
-    X(BITWISE_OR, "BitwiseFn_bitwise_or", 2, 2, 36, 4, NUMBER)                                      \
-    X(BITWISE_XOR, "BitwiseFn_bitwise_xor", 2, 2, 37, 4, NUMBER)                                    \
-    X(GE, "GreaterThan", 2, 2, 35, 5, TRUTH)                                                        \
-    X(LE, "LessThan", 2, 2, 35, 5, TRUTH)                                                           \
-    X(GT, "StrictGreaterThan", 2, 2, 35, 5, TRUTH)                                                  \
-    X(LT, "StrictLessThan", 2, 2, 35, 5, TRUTH)                                                     \
-    X(EQ, "Equality", 2, 2, 50, 5, TRUTH)                                                           \
-    X(NE, "Unequality", 2, 2, 50, 5, TRUTH)                                                         \
-    X(AND, "And", 1, 0, 30, 5, TRUTH)                                                               \
-    X(OR, "Or", 1, 0, 20, 5, TRUTH)                                                                 \
+#define FE_EXPR_FUNCTIONS(X)                                                     \
+    X(ADD, "Add", 1, 0, 40, 3, NUMBER)                                           \
+    X(MUL, "Mul", 1, 0, 50, 3, NUMBER)                                           \
+    X(POW, "Pow", 2, 2, 60, 3, NUMBER)                                           \
+    X(MAX, "Max", 1, 0, 1000, 5, NUMBER)                                         \
+    X(MIN, "Min", 1, 0, 1000, 5, NUMBER)                                         \
+    X(MOD, "Mod", 2, 2, 35, 4, NUMBER)                                           \
+    X(FLOOR_DIV, "FloorDiv", 2, 2, 35, 4, NUMBER)                                \
+    X(MODULAR_INDEXING, "ModularIndexing", 3, 3, 35, 4, NUMBER)                  \
+    X(WHERE, "Where", 3, 3, 35, 4, NUMBER)                                       \
+    X(PYTHON_MOD, "PythonMod", 2, 2, 35, 4, NUMBER)                              \
+    X(CLEAN_DIV, "CleanDiv", 2, 2, 35, 4, NUMBER)                                \
+    X(CEIL_TO_INT, "CeilToInt", 1, 1, 70, 4, NUMBER)                             \
+    X(FLOOR_TO_INT, "FloorToInt", 1, 1, 70, 4, NUMBER)                           \
+    X(CEIL_DIV, "CeilDiv", 2, 2, 70, 4, NUMBER)                                  \
+    X(LSHIFT, "LShift", 2, 2, 70, 4, NUMBER)                                     \
+    X(RSHIFT, "RShift", 2, 2, 70, 4, NUMBER)                                     \
+    X(POW_BY_NATURAL, "PowByNatural", 2, 2, 50, 4, NUMBER)                       \
+    X(FLOAT_POW, "FloatPow", 2, 2, 60, 4, NUMBER)                                \
+    X(FLOAT_TRUE_DIV, "FloatTrueDiv", 2, 2, 35, 4, NUMBER)                       \
+    X(INT_TRUE_DIV, "IntTrueDiv", 2, 2, 35, 4, NUMBER)                           \
+    X(NON_OVERLAPPING, "IsNonOverlappingAndDenseIndicator", 2, 0, 70, 4, NUMBER) \
+    X(TRUNC_TO_FLOAT, "TruncToFloat", 1, 1, 70, 4, NUMBER)                       \
+    X(TRUNC_TO_INT, "TruncToInt", 1, 1, 70, 4, NUMBER)                           \
+    X(ROUND_TO_INT, "RoundToInt", 1, 1, 70, 4, NUMBER)                           \
+    X(ROUND_DECIMAL, "RoundDecimal", 2, 2, 70, 4, NUMBER)                        \
+    X(TO_FLOAT, "ToFloat", 1, 1, 70, 4, NUMBER)                                  \
+    X(IDENTITY, "Identity", 1, 1, 10, 4, NUMBER)                                 \
+    X(FLOOR, "floor", 1, 1, 70, 4, NUMBER)                                       \
+    X(CEILING, "ceiling", 1, 1, 70, 4, NUMBER)                                   \
+    X(ABS, "Abs", 1, 1, 70, 4, NUMBER)                                           \
+    X(SQRT, "OpaqueUnaryFn_sqrt", 1, 1, 70, 4, NUMBER)                           \
+    X(COS, "OpaqueUnaryFn_cos", 1, 1, 70, 4, NUMBER)                             \
+    X(COSH, "OpaqueUnaryFn_cosh", 1, 1, 70, 4, NUMBER)                           \
+    X(SIN, "OpaqueUnaryFn_sin", 1, 1, 70, 4, NUMBER)                             \
+    X(SINH, "OpaqueUnaryFn_sinh", 1, 1, 70, 4, NUMBER)                           \
+    X(TAN, "OpaqueUnaryFn_tan", 1, 1, 70, 4, NUMBER)                             \
+    X(TANH, "OpaqueUnaryFn_tanh", 1, 1, 70, 4, NUMBER)                           \
+    X(ASIN, "OpaqueUnaryFn_asin", 1, 1, 70, 4, NUMBER)                           \
+    X(ACOS, "OpaqueUnaryFn_acos", 1, 1, 70, 4, NUMBER)                           \
+    X(ATAN, "OpaqueUnaryFn_atan", 1, 1, 70, 4, NUMBER)                           \
+    X(EXP, "OpaqueUnaryFn_exp", 1, 1, 70, 4, NUMBER)                             \
+    X(LOG, "OpaqueUnaryFn_log", 1, 1, 70, 4, NUMBER)                             \
+    X(ASINH, "OpaqueUnaryFn_asinh", 1, 1, 70, 4, NUMBER)                         \
+    X(LOG2, "OpaqueUnaryFn_log2", 1, 1, 70, 4, NUMBER)                           \
+    X(BITWISE_AND, "BitwiseFn_bitwise_and", 2, 2, 38, 4, NUMBER)                 \
+    X(BITWISE_OR, "BitwiseFn_bitwise_or", 2, 2, 36, 4, NUMBER)                   \
+    X(BITWISE_XOR, "BitwiseFn_bitwise_xor", 2, 2, 37, 4, NUMBER)                 \
+    X(GE, "GreaterThan", 2, 2, 35, 5, TRUTH)                                     \
+    X(LE, "LessThan", 2, 2, 35, 5, TRUTH)                                        \
+    X(GT, "StrictGreaterThan", 2, 2, 35, 5, TRUTH)                               \
+    X(LT, "StrictLessThan", 2, 2, 35, 5, TRUTH)                                  \
+    X(EQ, "Equality", 2, 2, 50, 5, TRUTH)                                        \
+    X(NE, "Unequality", 2, 2, 50, 5, TRUTH)                                      \
+    X(AND, "And", 1, 0, 30, 5, TRUTH)                                            \
+    X(OR, "Or", 1, 0, 20, 5, TRUTH)                                              \
     X(NOT, "Not", 1, 1, 100, 5, TRUTH)
 
 typedef enum {
@@ -115,8 +115,8 @@ struct fe_expr_node {
             int64_t p, q; /* q > 1 */
         } ratio;
         struct {
-            double value;      /* finite */
-            const char *text;  /* as written, NUL at the end */
+            double value;            /* finite */
+            const char *text;        /* as written, NUL at the end */
             uint16_t len, precision; /* in bits */
         } real;
         struct {

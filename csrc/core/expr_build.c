@@ -58,6 +58,8 @@ static bool parts_init(parts *p, fe_exprs *pool, fe_expr_op op, const fe_expr *a
     *p = (parts){.number = {.p = op == FE_EXPR_MUL, .q = 1}};
     if (n > UINT32_MAX / 4)
         return fe_expr_fail(err, FE_EXPR_RANGE, 0, "too many terms");
+    if (!fe_exprs_spend(pool, n, err))
+        return false;
     p->room = 2 * ((uint32_t)n + 2);
     p->items = fe_exprs_take(pool, p->room, err);
     if (!p->items)

@@ -533,7 +533,7 @@ static int eval_call(evaluation *ev, fe_expr e, value *out)
 
 static int eval(evaluation *ev, fe_expr e, value *out)
 {
-    int result = e->op < FE_EXPR_ADD               ? eval_leaf(ev, e, out)
+    int result = e->op < FE_EXPR_ADD                ? eval_leaf(ev, e, out)
                  : e->op == FE_EXPR_NON_OVERLAPPING ? non_overlapping(ev, e, out)
                                                     : eval_call(ev, e, out);
 

@@ -35,6 +35,10 @@ fe_expr fe_expr_ratio(fe_exprs *pool, int64_t p, int64_t q, fe_expr_error *err);
 fe_expr fe_expr_real(fe_exprs *pool, double value, const char *text, size_t len, unsigned precision,
                      fe_expr_error *err);
 fe_expr fe_expr_constant(fe_exprs *pool, fe_expr_op op, int64_t value, fe_expr_error *err); /* OO, INT_OO, BOOL */
+/* Putting sums and products together may cost this much more, in parts looked at; UINT64_MAX: no limit. A short text can
+ * ask for much: 2*(2*(2*(a + b + ...))). */
+void fe_exprs_allow(fe_exprs *pool, uint64_t work);
+bool fe_exprs_spend(fe_exprs *pool, uint64_t work, fe_expr_error *err); /* false: it is used up, noted in err */
 const fe_allocator *fe_exprs_allocator(const fe_exprs *pool);
 /* Room for so many expressions, to be given back; NULL: none left, noted in err. */
 fe_expr *fe_exprs_take(fe_exprs *pool, size_t count, fe_expr_error *err);

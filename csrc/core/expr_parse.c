@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define WORK_PER_BYTE 3 /* see fe_exprs_allow */
+#define LEAST_WORK 20000
 #define MAX_DIGITS 400 /* of a float's text; more is a mistake or an attack */
 
 typedef struct {
@@ -58,7 +60,7 @@ static bool expect(parser *p, const char *word)
 {
     if (accept(p, word))
         return true;
-    fe_expr_fail(p->err, FE_EXPR_SYNTAX, p->at, "expected '%s'", word);
+    fe_expr_fail(p->err, FE_EXPR_SYNTAX, p->at, strcmp(word, "'") == 0 ? "expected a quote" : "expected '%s'", word);
     return false;
 }
 
@@ -444,9 +446,8 @@ static fe_expr power(parser *p)
     args[1] = unary(p);
     if (!args[1])
         return NULL;
-    fe_expr e = args[1]->op == FE_EXPR_INTEGER
-                    ? fe_expr_power(p->pool, args[0], args[1]->as.integer, p->err)
-                    : fe_expr_call(p->pool, FE_EXPR_POW, args, 2, p->err);
+    fe_expr e = args[1]->op == FE_EXPR_INTEGER ? fe_expr_power(p->pool, args[0], args[1]->as.integer, p->err)
+                                               : fe_expr_call(p->pool, FE_EXPR_POW, args, 2, p->err);
     return placed(p, e, start);
 }
 
@@ -625,7 +626,9 @@ static fe_expr parse(fe_exprs *pool, const char *text, size_t len, uint32_t dept
                 .err = err};
 
     *err = (fe_expr_error){.fault = FE_EXPR_OK};
+    fe_exprs_allow(pool, WORK_PER_BYTE * (uint64_t)len + LEAST_WORK);
     fe_expr e = rule(&p);
+    fe_exprs_allow(pool, UINT64_MAX);
     skip_blanks(&p);
     if (e && p.at < p.len)
         e = syntax(&p, "the end of the expression");

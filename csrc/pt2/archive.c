@@ -167,14 +167,18 @@ static zip_int64_t archive_source(void *ctx, void *data, zip_uint64_t len, zip_s
     }
 }
 
-/* Turn an error of libzip into a fault. What it makes of a failed read is not to be relied on. */
+/* Turn an error of libzip into a fault. What it makes of a failed read or a lack of memory is not to be relied on; its
+ * callers set errno to 0 before they call it. */
 static int libzip_fail(pt2_archive *archive, const char *entry, zip_error_t *error, pt2_report *r)
 {
     int io_error = archive->io_error;
+    bool no_memory = errno == ENOMEM;
 
     archive->io_error = 0;
     if (io_error)
         return io_fail(io_error, entry, r);
+    if (no_memory)
+        return pt2_no_memory(r);
     switch (zip_error_code_zip(error)) {
     case ZIP_ER_MEMORY:
         return pt2_no_memory(r);
@@ -219,6 +223,7 @@ static int open_libzip(pt2_archive *archive, pt2_report *r)
     int result = 0;
 
     zip_error_init(&error);
+    errno = 0;
     source = zip_source_function_create(archive_source, archive, &error);
     if (source)
         archive->zip = zip_open_from_source(source, ZIP_RDONLY, &error);
@@ -322,6 +327,7 @@ int pt2_reader_open(pt2_reader *reader, pt2_archive *archive, const pt2_entry *e
     archive->io_error = 0;
     if (e->method == PT2_STORED)
         return 0;
+    errno = 0;
     reader->inflating = zip_fopen_index(archive->zip, (zip_uint64_t)(e - archive->entries), 0);
     return reader->inflating ? 0 : libzip_fail(archive, e->name, zip_get_error(archive->zip), r);
 }
@@ -361,8 +367,9 @@ static int64_t inflate_some(pt2_reader *reader, void *out, size_t len, pt2_repor
 {
     const pt2_entry *e = reader->entry;
     char more;
-    zip_int64_t n = zip_fread(reader->inflating, len ? out : &more, len ? len : 1);
 
+    errno = 0;
+    zip_int64_t n = zip_fread(reader->inflating, len ? out : &more, len ? len : 1);
     int code = n < 0 ? zip_error_code_zip(zip_file_get_error(reader->inflating)) : 0;
 
     if ((n == 0 || code == ZIP_ER_CRC || code == ZIP_ER_EOF) && reader->at < e->size && !reader->archive->io_error)
@@ -382,6 +389,7 @@ int64_t pt2_reader_read(pt2_reader *reader, void *out, size_t len, pt2_report *r
     uint64_t left = e->size - reader->at;
     int64_t n = (int64_t)(len < left ? len : left);
 
+    assert(len > 0);
     if (reader->inflating)
         n = inflate_some(reader, out, (size_t)n, r);
     else if (pt2_read_all(reader->archive, e->offset + reader->at, out, (size_t)n, e->name, r) < 0)

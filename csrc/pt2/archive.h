@@ -1,9 +1,9 @@
 /* archive.h - the container of a .pt2 file: a zip archive, read and written.
  *
- * libzip reads the central directory and inflates; what it lets pass is checked here (archive.c). When an archive is open,
- * its whole structure has been checked: one end record, every local header agrees with its central one, no two entries
- * share bytes, names are safe, unique and below one top folder. What is not checked yet is the content of entries:
- * reading one to its end checks its CRC.
+ * Our own reader checks the container and libzip, which also inflates, has to see the same entries (archive.c). When
+ * an archive is open, its whole structure has been checked: one end record, every local header agrees with its central
+ * one, no two entries share bytes, names are safe, unique and below one top folder. What is not checked yet is the
+ * content of entries: reading one to its end checks its CRC.
  *
  * One thread at a time may use an archive.
  */
@@ -27,9 +27,9 @@ typedef struct {
 
 typedef struct pt2_archive pt2_archive;
 
-/* Open the file of a descriptor, which becomes the archive's (closed with it, and when opening fails), or bytes, which must
- * outlive the archive. An archive that holds serialized_exported_program.json without a top folder is flat: its entries have
- * no root. NULL: failed. */
+/* Open the file of a descriptor, which becomes the archive's (closed with it, and when opening fails), or bytes, which
+ * must outlive the archive. An archive that holds serialized_exported_program.json without a top folder is flat: its
+ * entries have no root. NULL: failed. */
 pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r);
 pt2_archive *pt2_archive_open_bytes(const void *data, size_t len, const fe_allocator *a, pt2_report *r);
 void pt2_archive_close(pt2_archive *archive);
@@ -41,8 +41,8 @@ const char *pt2_archive_root(const pt2_archive *archive);  /* the top folder, wi
 const pt2_entry *pt2_archive_entries(const pt2_archive *archive, uint32_t *count);
 const pt2_entry *pt2_archive_find(const pt2_archive *archive, const char *name); /* below the root; NULL: none */
 
-/* Give an entry's bytes to the sink in pieces, in constant memory; checks size and CRC at the end. sink returns 0, or -1
- * having noted why. */
+/* Give an entry's bytes to the sink in pieces, in constant memory; checks size and CRC at the end. sink returns 0, or
+ * -1 having noted why. */
 typedef int (*pt2_sink)(void *ctx, const void *data, size_t len);
 int pt2_archive_stream(pt2_archive *archive, const pt2_entry *e, pt2_sink sink, void *ctx, pt2_report *r) FE_MUST_CHECK;
 /* Read an entry whole into memory of the archive's allocator, with `padding` zero bytes after it. */
@@ -63,7 +63,7 @@ typedef struct {
 } pt2_reader;
 
 int pt2_reader_open(pt2_reader *reader, pt2_archive *archive, const pt2_entry *e, pt2_report *r) FE_MUST_CHECK;
-/* Fill out with up to len bytes. How many; 0: at the end, size and CRC are right; -1: failed. */
+/* Fill out with up to len bytes, at least one. How many; 0: at the end, size and CRC are right; -1: failed. */
 int64_t pt2_reader_read(pt2_reader *reader, void *out, size_t len, pt2_report *r) FE_MUST_CHECK;
 void pt2_reader_close(pt2_reader *reader); /* also fine after a failed open */
 
@@ -99,8 +99,9 @@ typedef struct {
     void *ctx;
 } pt2_part;
 
-/* Write an archive as torch does (entries stored, data at multiples of 64, zip64 where needed) to a new file beside `path`,
- * flush it to the disk, and rename it to `path`: whatever fails before leaves path as it was, and nothing behind. */
+/* Write an archive as torch does (entries stored, data at multiples of 64, zip64 where needed) to a new file beside
+ * `path`, flush it to the disk, and rename it to `path`: whatever fails before leaves path as it was, and nothing
+ * behind. */
 int pt2_package_write(const char *path, const char *root, const pt2_part *parts, size_t count, const fe_allocator *a,
                       pt2_report *r) FE_MUST_CHECK;
 

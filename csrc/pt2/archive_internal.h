@@ -58,6 +58,7 @@ int pt2_read_all(const pt2_archive *archive, uint64_t at, void *out, size_t len,
 
 /* Does a safe name hold characters that do not show, or turn text round? */
 bool pt2_has_format_characters(const char *name, size_t len);
+uint64_t pt2_name_hash(const char *name, size_t len); /* the same for names that differ in ASCII case only */
 
 #define PT2_MAX_NAME 4096 /* bytes of an entry's full name, as PATH_MAX */
 
@@ -81,7 +82,7 @@ typedef struct {
 const unsigned char *pt2_peek(pt2_opening *o, uint64_t at, size_t len, const char *entry);
 /* Bytes of a central record, with its name, extra fields and comment. */
 size_t pt2_record_len(const unsigned char *record);
-/* Read the end records and the central directory: gives the archive its entries, with their names only, and its root. */
+/* Read the end records and the central directory: gives the archive its root and its entries, with names only. */
 int pt2_open_directory(pt2_opening *o) FE_MUST_CHECK;
 
 /* ---- archive_records.c ---- */

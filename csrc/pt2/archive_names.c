@@ -97,6 +97,15 @@ static uint64_t hash_step(uint64_t hash, char c)
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
+uint64_t pt2_name_hash(const char *name, size_t len)
+{
+    uint64_t hash = HASH_START;
+
+    for (size_t i = 0; i < len; i++)
+        hash = hash_step(hash, name[i]);
+    return hash;
+}
+
 static bool same_folded(const char *stored, const char *name, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -122,11 +131,8 @@ static int add_name(pt2_names *names, uint32_t index, pt2_report *r)
 {
     const char *name = names->entries[index].name;
     size_t len = strlen(name);
-    uint64_t hash = HASH_START;
+    uint32_t *slot = find_slot(names, pt2_name_hash(name, len), name, len);
 
-    for (size_t i = 0; i < len; i++)
-        hash = hash_step(hash, name[i]);
-    uint32_t *slot = find_slot(names, hash, name, len);
     if (!slot)
         return pt2_fail(r, PT2_LIMIT, name, NULL, "too many names with one hash");
     if (*slot) {
@@ -185,11 +191,8 @@ void pt2_names_clear(pt2_names *names, const fe_allocator *a)
 
 const pt2_entry *pt2_names_find(const pt2_names *names, const char *name, size_t len)
 {
-    uint64_t hash = HASH_START;
+    const uint32_t *slot = find_slot(names, pt2_name_hash(name, len), name, len);
 
-    for (size_t i = 0; i < len; i++)
-        hash = hash_step(hash, name[i]);
-    const uint32_t *slot = find_slot(names, hash, name, len);
     if (!slot || !*slot)
         return NULL;
     const pt2_entry *e = &names->entries[*slot - 1];

@@ -1,4 +1,4 @@
-/* archive_records.c - holds each entry's central record against its local header, and the entries against each other. */
+/* archive_records.c - holds central records against local headers, and the entries against each other. */
 #include "archive_internal.h"
 
 #include <stdlib.h>
@@ -217,7 +217,8 @@ static int check_descriptor(pt2_opening *o, const pt2_entry *e, bool has_zip64, 
     return pt2_fail(o->r, PT2_ZIP, e->name, NULL, "the data descriptor does not agree with the central directory");
 }
 
-/* The fault is the entry's, or that of the local name if no entry has it: then the central one is likely to be damaged. */
+/* The fault is the entry's, or that of the local name if no entry has it: then the central one is likely to be
+ * damaged. */
 static int name_differs(pt2_opening *o, const pt2_entry *e, const char *local, size_t len)
 {
     size_t top = (size_t)(e->name - e->full_name);

@@ -180,13 +180,12 @@ static bool arguments(reader *g)
 /* max(...), math.floor(...), torch.sym_float(...) */
 static bool call(reader *g)
 {
-    static const char *const plain[] = {"max",  "min", "abs",  "int",  "float", "bool", "round",
-                                        "FloorDiv", "Mod", "PythonMod", "Max", "Min", NULL};
-    static const char *const math[] = {"floor", "ceil", "trunc", "sqrt", "pow",  "log",  "log2", "exp",
-                                       "sin",   "cos",  "tan",   "sinh", "cosh", "tanh", "asin", "acos",
-                                       "atan",  "fabs", "inf",   NULL};
-    static const char *const torch[] = {"sym_float", "sym_int", "sym_max",   "sym_min",    "sym_not",
-                                        "sym_ite",   "sym_sum", "_sym_sqrt", "_sym_log2",  "_sym_cos",
+    static const char *const plain[] = {"max",      "min", "abs",       "int", "float", "bool", "round",
+                                        "FloorDiv", "Mod", "PythonMod", "Max", "Min",   NULL};
+    static const char *const math[] = {"floor", "ceil", "trunc", "sqrt", "pow",  "log",  "log2", "exp",  "sin", "cos",
+                                       "tan",   "sinh", "cosh",  "tanh", "asin", "acos", "atan", "fabs", "inf", NULL};
+    static const char *const torch[] = {"sym_float", "sym_int",  "sym_max",   "sym_min",   "sym_not",
+                                        "sym_ite",   "sym_sum",  "_sym_sqrt", "_sym_log2", "_sym_cos",
                                         "_sym_sin",  "_sym_tan", NULL};
     const char *const *names = plain;
 

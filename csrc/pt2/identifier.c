@@ -64,11 +64,11 @@ bool pt2_is_identifier(const char *name, size_t len)
 
 bool pt2_is_keyword(const char *name, size_t len)
 {
-    static const char *const keywords[] = {
-        "False",  "None",   "True",    "and",      "as",   "assert", "async",  "await",    "break",
-        "class",  "continue", "def",   "del",      "elif", "else",   "except", "finally",  "for",
-        "from",   "global", "if",      "import",   "in",   "is",     "lambda", "nonlocal", "not",
-        "or",     "pass",   "raise",   "return",   "try",  "while",  "with",   "yield"};
+    static const char *const keywords[] = {"False",  "None",   "True",    "and",      "as",       "assert", "async",
+                                           "await",  "break",  "class",   "continue", "def",      "del",    "elif",
+                                           "else",   "except", "finally", "for",      "from",     "global", "if",
+                                           "import", "in",     "is",      "lambda",   "nonlocal", "not",    "or",
+                                           "pass",   "raise",  "return",  "try",      "while",    "with",   "yield"};
 
     return IS_ONE_OF(name, len, keywords);
 }
@@ -214,8 +214,7 @@ const char *pt2_subgraph_name_fault(const char *name, size_t len)
 
     if (fault)
         return fault;
-    if (IS_ONE_OF(name, len, taken) ||
-        (len > 4 && memcmp(name, "__", 2) == 0 && memcmp(name + len - 2, "__", 2) == 0))
+    if (IS_ONE_OF(name, len, taken) || (len > 4 && memcmp(name, "__", 2) == 0 && memcmp(name + len - 2, "__", 2) == 0))
         return "is an attribute that every module has";
     return NULL;
 }

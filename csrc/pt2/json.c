@@ -1,8 +1,8 @@
 /* json.c - parsing by yyjson, in place, and what yyjson lets pass; texts as Python's json writes them.
  *
  * yyjson neither limits the depth nor sees duplicate keys, so every parsed document is walked once (check_value). It
- * parses in place, which leaves nothing to find the path of a syntax error in: a second, slower reader (explain) finds it
- * in a fresh copy of the text, and only then.
+ * parses in place, which leaves nothing to find the path of a syntax error in: a second, slower reader (explain) finds
+ * it in a fresh copy of the text, and only then.
  */
 #define YYJSON_DISABLE_WRITER 1
 #define YYJSON_DISABLE_UTILS 1
@@ -82,16 +82,7 @@ static uint64_t hash_key(const checker *c, const yyjson_val *key)
     return fe_mix(h ^ word);
 }
 
-#define FEW_KEYS 32
-
-/* One of 64 bits. Most keys of a small object differ here, by length or by an end, and need not be compared. */
-static inline uint64_t key_bit(const yyjson_val *key)
-{
-    size_t len = length_of(key);
-    const unsigned char *text = (const unsigned char *)text_of(key);
-
-    return UINT64_C(1) << ((len * 7 + (len ? text[0] + 5u * text[len - 1] : 0)) & 63);
-}
+#define FEW_KEYS 16
 
 /* Does the same key stand before this one? */
 static bool has_before(yyjson_val *object, const yyjson_val *key)
@@ -134,13 +125,16 @@ static bool is_text(const yyjson_val *v, const char *text)
     return length_of(v) == len && memcmp(text_of(v), text, len) == 0;
 }
 
-/* yyjson takes infinities and NaN in any case and with any sign; Python's json knows three spellings. */
+/* yyjson takes infinities and NaN in any case and with any sign; Python's json knows three spellings. A word has a
+ * certain length, so most numbers need not be looked at. */
 static bool is_python_number(const yyjson_val *v)
 {
     const char *text = text_of(v);
-    char first = text[text[0] == '-'];
+    size_t len = length_of(v);
 
-    if (first >= '0' && first <= '9')
+    if (len != 3 && len != 4 && len != 8 && len != 9) /* nan, inf, -nan, -inf, infinity, -infinity */
+        return true;
+    if (text[text[0] == '-'] >= '0' && text[text[0] == '-'] <= '9')
         return true;
     return is_text(v, "NaN") || is_text(v, "Infinity") || is_text(v, "-Infinity");
 }
@@ -192,8 +186,8 @@ static int check_object(checker *c, yyjson_val *v, const pt2_path *path, uint32_
     if (duplicate)
         return duplicate_key(c, duplicate, path);
     for (size_t i = 0; i < count; i++, key = unsafe_yyjson_get_next(key + 1)) {
-        if (small) {
-            bit = key_bit(key);
+        if (small) { /* most keys differ in length, and then their texts need not be looked at */
+            bit = UINT64_C(1) << (length_of(key) & 63);
             if ((seen & bit) && has_before(v, key))
                 return duplicate_key(c, key, path);
             seen |= bit;

@@ -1,7 +1,7 @@
-/* json.h - JSON documents: a thin face over yyjson, which is compiled into json.c, and the texts that Python's json writes.
+/* json.h - JSON documents: a thin face over yyjson, which is compiled into json.c, and texts as Python's json has them.
  *
- * Numbers are kept as they are written (yyjson calls them raw), so that a value can be written again byte for byte.
- * A parsed document has no duplicate keys, no lone surrogates, UTF-8 only, NaN and infinities only as Python spells them,
+ * Numbers are kept as they are written (yyjson calls them raw), so that a value can be written again byte for byte. A
+ * parsed document has no duplicate keys, no lone surrogates, UTF-8 only, NaN and infinities only as Python spells them,
  * and is no deeper than the limits say.
  */
 #ifndef PT2_JSON_H

@@ -45,9 +45,9 @@ bool pt2_module_stack_parts(const char *item, size_t len, const char *parts[3], 
 /* Modules below torch that only hold what Python brings along: nothing that a node was made from. */
 static bool is_odd_target(const char *text, size_t len)
 {
-    static const char *const odd[] = {"torch.os.",       "torch.sys.",       "torch.builtins.", "torch.importlib.",
-                                      "torch.ctypes.",   "torch.subprocess.", "torch.hub.",     "torch.load",
-                                      "torch.serialization.", "torch.inspect.", "torch.pickle.", "torch.threading."};
+    static const char *const odd[] = {
+        "torch.os.",  "torch.sys.", "torch.builtins.",      "torch.importlib.", "torch.ctypes.", "torch.subprocess.",
+        "torch.hub.", "torch.load", "torch.serialization.", "torch.inspect.",   "torch.pickle.", "torch.threading."};
 
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         if (len >= strlen(odd[i]) && memcmp(text, odd[i], strlen(odd[i])) == 0)

@@ -1,11 +1,11 @@
-/* open.c - from an archive to the documents of one model: finds the layout, checks the marker entries, parses and checks
- * the documents, makes the payload tables.
+/* open.c - from an archive to the documents of one model: finds the layout, checks the marker entries, parses and
+ * checks the documents, makes the payload tables.
  *
  * Entries by layout, below the top folder of the archive, which layout C does not have:
  *
- *     A  models/M.json  data/weights/M_weights_config.json  data/constants/M_constants_config.json  data/sample_inputs/M.pt
- *     B  models/M.json  data/weights/M.pt                   data/constants/M.pt                     data/sample_inputs/M.pt
- *     C  serialized_exported_program.json, serialized_state_dict.pt, serialized_constants.pt, serialized_example_inputs.pt
+ *  A models/M.json, data/weights/M_weights_config.json, data/constants/M_constants_config.json, data/sample_inputs/M.pt
+ *  B models/M.json, data/weights/M.pt, data/constants/M.pt, data/sample_inputs/M.pt
+ *  C serialized_exported_program.json, serialized_{state_dict,constants,example_inputs}.pt, version
  *
  * Checking goes on after a fault where the next check does not need what is wrong, so that a report tells all.
  */
@@ -25,7 +25,8 @@ typedef struct {
     pt2_program *program;
     pt2_archive *archive;
     pt2_report *report;
-    fe_buffer name; /* of an entry that is looked up */
+    fe_buffer name;     /* of an entry that is looked up */
+    uint64_t looked_at; /* bytes of extra files that were read */
 } opening;
 
 static bool starts(const char *text, const char *with)
@@ -295,9 +296,13 @@ static int see_utf8(void *ctx, const void *data, size_t len)
 /* torch decodes all extra files, and fails for one that is no text. */
 static void check_extra(opening *o, const pt2_entry *e)
 {
+    uint64_t limit = o->report->limits->checked_bytes;
     utf8_state u = {.bad = false};
 
-    if (e->is_folder || e->size > EXTRA_BYTES || pt2_archive_stream(o->archive, e, see_utf8, &u, o->report) < 0)
+    if (e->is_folder || e->size > EXTRA_BYTES || (limit && o->looked_at > limit))
+        return;
+    o->looked_at += e->size;
+    if (pt2_archive_stream(o->archive, e, see_utf8, &u, o->report) < 0)
         return;
     if (u.bad || u.more)
         pt2_warn(o->report, PT2_UNKNOWN_ENTRY, e->name, NULL, "%s is not UTF-8: torch can't load it", e->name);

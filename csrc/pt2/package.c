@@ -1,11 +1,11 @@
 /* package.c - writes the zip archive of a .pt2 file through libzip (see archive.h).
  *
- * libzip writes to a new file beside the target, through a buffer of ours. The file is flushed to the disk, read back by
- * our own reader (so that we never put in place what we would refuse to open), and only then renamed. Nothing in the
- * archive depends on time, place or user: the same parts give the same bytes.
+ * libzip writes to a new file beside the target, through a buffer of ours. The file is flushed to the disk, read
+ * back by our own reader (so that we never put in place what we would refuse to open), and only then renamed. Nothing
+ * in the archive depends on time, place or user: the same parts give the same bytes.
  *
- * Data starts at multiples of 64, so that it can be mapped: a local extra field fills the space before it, as torch does.
- * Its length is known beforehand, because all sizes are.
+ * Data starts at multiples of 64, so that it can be mapped: a local extra field fills the space before it, as torch
+ * does. Its length is known beforehand, because all sizes are.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "archive_internal.h"
@@ -342,12 +342,13 @@ static zip_int64_t output_callback(void *ctx, void *data, zip_uint64_t len, zip_
 
 /* ---- the archive ---- */
 
-/* A failure of libzip; its cause may be one of ours, which is noted already. */
+/* A failure of libzip; its cause may be one of ours, which is noted already. It does not always say that memory ran
+ * out, but errno, which was 0, does. */
 static int libzip_failed(writing *w, const char *entry, zip_error_t *error, uint32_t errors)
 {
     if (w->r->errors != errors || w->r->no_memory)
         return -1;
-    if (zip_error_code_zip(error) == ZIP_ER_MEMORY)
+    if (zip_error_code_zip(error) == ZIP_ER_MEMORY || errno == ENOMEM)
         return pt2_no_memory(w->r);
     return pt2_fail(w->r, PT2_IO, entry, NULL, "'%.500s' cannot be written: %s (libzip)", w->target,
                     zip_error_strerror(error));
@@ -400,8 +401,9 @@ static int write_archive(writing *w)
 {
     uint64_t at = 0;
     uint32_t errors = w->r->errors;
-    zip_t *zip = open_output(w);
 
+    errno = 0;
+    zip_t *zip = open_output(w);
     if (!zip)
         return -1;
     for (size_t i = 0; i < w->count; i++) {
@@ -468,8 +470,8 @@ static int resolve(writing *w, const char *path)
     return 0;
 }
 
-/* Create the new file under a name that nobody has. Where one is replaced, nobody else may read it until it has that one's
- * mode; else the umask decides. */
+/* Create the new file under a name that nobody has. Where one is replaced, nobody else may read it until it has that
+ * one's mode; else the umask decides. */
 static int create(writing *w)
 {
     struct timespec now = {0, 0};

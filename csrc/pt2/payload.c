@@ -13,6 +13,8 @@
 /* What a record was first used for: 0, a dtype, or PICKLED. Two uses must agree. */
 #define PICKLED 127
 
+#define BOOL 12 /* ScalarType */
+
 typedef struct {
     pt2_program *program;
     pt2_payloads *payloads;
@@ -21,9 +23,9 @@ typedef struct {
     uint8_t *uses; /* by entry */
     const char *folder;
     bool constants;
-    uint64_t bool_bytes; /* of bool records that were read */
-    unsigned asked;      /* how often the graph was asked for a dtype */
-    fe_buffer name;      /* of the record that is looked up */
+    uint64_t looked_at; /* bytes of records that were read */
+    unsigned asked;     /* how often the graph was asked for a dtype */
+    fe_buffer name;     /* of the record that is looked up */
 } reader;
 
 /* ---- names of records ---- */
@@ -196,10 +198,7 @@ typedef struct {
     pt2_path meta, dtype, sizes, strides, offset, layout;
 } meta_paths;
 
-#define PART(paths, key_)                                                     \
-    {                                                                         \
-        .parent = &(paths)->meta, .key = "" key_, .key_len = sizeof(key_) - 1 \
-    }
+#define PART(paths, key_) {.parent = &(paths)->meta, .key = "" key_, .key_len = sizeof(key_) - 1}
 
 static void init_paths(meta_paths *m, const pt2_path *item)
 {
@@ -293,15 +292,24 @@ static int see_bools(void *ctx, const void *data, size_t len)
     return 0;
 }
 
-/* Bytes of a bool are 0 or 1: any other makes two readers differ. Large records are left to whoever reads them. */
-static int check_bools(reader *d, const pt2_entry *e, const pt2_path *path)
+/* May a record be read now? Together they are at most what the limits allow: others are left to whoever reads them. */
+static bool may_look(reader *d, const pt2_entry *e)
 {
     uint64_t limit = d->report->limits->checked_bytes;
+
+    if (limit && (e->size > limit || d->looked_at > limit - e->size))
+        return false;
+    d->looked_at += e->size;
+    return true;
+}
+
+/* Bytes of a bool are 0 or 1: any other makes two readers differ. */
+static int check_bools(reader *d, const pt2_entry *e, const pt2_path *path)
+{
     bool bad = false;
 
-    if (limit && (e->size > limit || d->bool_bytes > limit - e->size))
+    if (!may_look(d, e))
         return 0;
-    d->bool_bytes += e->size;
     if (pt2_archive_stream(d->program->archive, e, see_bools, &bad, d->report) < 0)
         return -1;
     return bad ? pt2_fail(d->report, PT2_PAYLOAD, NULL, path, "a bool of the record '%s' is neither 0 nor 1", e->name)
@@ -352,13 +360,33 @@ static int read_view(reader *d, pt2_payload *p, yyjson_val *meta, const meta_pat
     return 0;
 }
 
+/* Look into the pickles that an item names, for warnings. */
+static int scan_pickle(reader *d, const pt2_payload *p)
+{
+    char what[SHOWN_NAME];
+
+    if (p->kind == PT2_PAYLOAD_CUSTOM || !may_look(d, p->entry))
+        return 0;
+    snprintf(what, sizeof what, "bytes of the pickled %s '%.100s'", d->constants ? "constant" : "weight", p->name);
+    return pt2_pickle_scan_entry(d->program->archive, p->entry, p->kind == PT2_PAYLOAD_OPAQUE, what,
+                                 d->program->allocator, d->report);
+}
+
+/* What is learnt of a record at its first use is the same for all that share it. */
+static int first_use(reader *d, const pt2_payload *p, const pt2_path *path)
+{
+    if (p->kind != PT2_PAYLOAD_TENSOR)
+        return scan_pickle(d, p);
+    return p->dtype == BOOL ? check_bools(d, p->entry, path) : 0;
+}
+
 static int check_use(reader *d, const pt2_payload *p, const pt2_path *path)
 {
     uint8_t *use = &d->uses[p->entry - d->entries], mine = p->kind == PT2_PAYLOAD_TENSOR ? (uint8_t)p->dtype : PICKLED;
 
     if (!*use) {
         *use = mine;
-        return p->kind == PT2_PAYLOAD_TENSOR && p->dtype == 12 ? check_bools(d, p->entry, path) : 0;
+        return first_use(d, p, path);
     }
     if (*use == mine)
         return 0;
@@ -387,18 +415,6 @@ static int read_meta(reader *d, pt2_payload *p, yyjson_val *meta, const meta_pat
     return check_use(d, p, &m->dtype);
 }
 
-/* Look into the pickles that an item names, for warnings. */
-static int scan_pickle(reader *d, const pt2_payload *p)
-{
-    char what[SHOWN_NAME];
-
-    if (p->kind != PT2_PAYLOAD_PICKLED && p->kind != PT2_PAYLOAD_OPAQUE)
-        return 0;
-    snprintf(what, sizeof what, "bytes of the pickled %s '%.100s'", d->constants ? "constant" : "weight", p->name);
-    return pt2_pickle_scan_entry(d->program->archive, p->entry, p->kind == PT2_PAYLOAD_OPAQUE, what,
-                                 d->program->allocator, d->report);
-}
-
 static int read_item(reader *d, yyjson_val *key, const pt2_path *path)
 {
     yyjson_val *json = key + 1, *record = yyjson_obj_get(json, "path_name"), *meta = pt2_field(json, "tensor_meta");
@@ -418,7 +434,7 @@ static int read_item(reader *d, yyjson_val *key, const pt2_path *path)
         return pt2_fail(d->report, PT2_PAYLOAD, NULL, &m.meta, "a tensor needs a tensor_meta");
     if (meta && read_meta(d, &p, meta, &m) < 0)
         return -1;
-    if (kind != PT2_PAYLOAD_TENSOR && (check_use(d, &p, &record_path) < 0 || scan_pickle(d, &p) < 0))
+    if (kind != PT2_PAYLOAD_TENSOR && check_use(d, &p, &record_path) < 0)
         return -1;
     d->payloads->items[d->payloads->count++] = p;
     return 0;

@@ -1,8 +1,8 @@
 /* pickle_scan.c - tells what a pickle would call, without unpickling it.
  *
- * Reads opcodes only (Python's pickletools.py has the list): each has arguments of a known length, so that the next can be
- * found. No stack is kept but the last two texts, which is what STACK_GLOBAL takes in pickles as they are written. This is
- * for warnings: who unpickles has a list of what is allowed, and refuses all else.
+ * Reads opcodes only (Python's pickletools.py has the list): each has arguments of a known length, so that the next can
+ * be found. No stack is kept but the last two texts, which is what STACK_GLOBAL takes in pickles as they are written.
+ * This is for warnings: who unpickles has a list of what is allowed, and refuses all else.
  */
 #include "open.h"
 

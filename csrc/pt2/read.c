@@ -433,8 +433,7 @@ static int read_program(pt2_program_reader *r)
     check_verifiers(r, pt2_field(json, "verifiers"), PT2_KEY(&root, "verifiers"));
     check_guards(r, pt2_field(json, "guards_code"), PT2_KEY(&root, "guards_code"));
     r->program->root = new_graph(r, pt2_field(module, "graph"));
-    if (!r->program->root ||
-        read_graph(r, r->program->root, PT2_KEY(module_path, "graph"), 0, module, module_path) < 0)
+    if (!r->program->root || read_graph(r, r->program->root, PT2_KEY(module_path, "graph"), 0, module, module_path) < 0)
         return -1;
     return pt2_read_ranges(r, pt2_field(json, "range_constraints"), PT2_KEY(&root, "range_constraints"));
 }

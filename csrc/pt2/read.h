@@ -66,7 +66,7 @@ typedef struct {
     uint32_t getitem;                                                          /* the target, or FE_NONE_ID */
     pt2_callee *callees;                                                       /* by target */
     yyjson_val *last_stack; /* nn_module_stack that was checked last, or NULL */
-    bool *defined; /* by node id: its name stands for it in arguments */
+    bool *defined;          /* by node id: its name stands for it in arguments */
     uint32_t callee_capacity, defined_capacity, origin_capacity, object_capacity, subgraph_capacity;
 } pt2_graph_reader;
 

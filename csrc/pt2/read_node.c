@@ -118,7 +118,7 @@ typedef struct {
 } json_input;
 
 /* A macro, so that the compiler knows the length. */
-#define IS_KEY(key, text)                             \
+#define IS_KEY(key, text)                              \
     (unsafe_yyjson_get_len(key) == sizeof(text) - 1 && \
      memcmp(unsafe_yyjson_get_str(key), "" text, sizeof(text) - 1) == 0)
 
@@ -229,9 +229,8 @@ static int check_repeats(pt2_graph_reader *g, const json_node *n)
             s->used = true;
         }
         if (again)
-            pt2_fail_node(g->reader->report, PT2_GRAPH,
-                          PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "name"), n->shown,
-                          "the argument '%s' is given twice", text);
+            pt2_fail_node(g->reader->report, PT2_GRAPH, PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "name"),
+                          n->shown, "the argument '%s' is given twice", text);
     }
     if (!few)
         fe_reserved_clear(&many.strings);
@@ -266,9 +265,8 @@ static size_t count_positional(pt2_graph_reader *g, const json_node *n)
         if (is_positional(&callee, &in)) {
             positional++;
             if (keyword && in.kind == POSITIONAL && has_schema(&callee))
-                pt2_warn_node(g->reader->report, PT2_GRAPH,
-                              PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "kind"), n->shown,
-                              "the positional argument '%s' stands after a keyword argument",
+                pt2_warn_node(g->reader->report, PT2_GRAPH, PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "kind"),
+                              n->shown, "the positional argument '%s' stands after a keyword argument",
                               unsafe_yyjson_get_str(in.name));
         } else {
             keyword = true;
@@ -312,41 +310,55 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
 
 /* ---- results ---- */
 
-/* Append getitem(producer, index); name NULL: made from "getitem". */
-static int append_getitem(pt2_graph_reader *g, const json_node *n, uint32_t producer, size_t index, const char *name,
-                          size_t name_len, yyjson_val *defines, pt2_value_kind kind, const pt2_path *path, uint32_t *id)
+/* One result: where it comes from and where it stands. */
+typedef struct {
+    const json_node *node;
+    uint32_t producer; /* of the core */
+    size_t index;
+    const pt2_path *path;
+} result_at;
+
+/* Append getitem(producer, index) with a name made from a text, or, defines, with this very name. */
+static int append_getitem(pt2_graph_reader *g, const result_at *at, const char *name, size_t name_len,
+                          yyjson_val *defines, pt2_value_kind kind, uint32_t *id)
 {
     pt2_node_plan plan = {.op = FE_OP_CALL_FUNCTION,
                           .name = name,
                           .name_len = name_len,
                           .origin = {.source = PT2_FROM_RESULT,
                                      .value_kind = (uint8_t)kind,
-                                     .index = n->index,
-                                     .output = (uint32_t)index,
-                                     .json = n->json}};
+                                     .index = at->node->index,
+                                     .output = (uint32_t)at->index,
+                                     .json = at->node->json}};
 
-    if (pt2_read_getitem(g, &plan.target) < 0 || new_seq(g, 2, path, &plan.args) < 0)
+    if (pt2_read_getitem(g, &plan.target) < 0 || new_seq(g, 2, at->path, &plan.args) < 0)
         return -1;
-    plan.args->items[0] = (fe_value){.kind = FE_NODE, .as.node = producer};
-    plan.args->items[1] = (fe_value){.kind = FE_INT, .as.integer = (int64_t)index};
-    return pt2_read_append(g, &plan, defines, path, id);
+    plan.args->items[0] = (fe_value){.kind = FE_NODE, .as.node = at->producer};
+    plan.args->items[1] = (fe_value){.kind = FE_INT, .as.integer = (int64_t)at->index};
+    return pt2_read_append(g, &plan, defines, at->path, id);
 }
 
-static int named_getitem(pt2_graph_reader *g, const json_node *n, uint32_t producer, size_t index, yyjson_val *name,
-                         pt2_value_kind kind, const pt2_path *path)
+static int made_getitem(pt2_graph_reader *g, const result_at *at, const char *name, uint32_t *id)
 {
+    return append_getitem(g, at, name, strlen(name), NULL, PT2_VALUE_NONE, id);
+}
+
+static int named_getitem(pt2_graph_reader *g, const result_at *at, yyjson_val *name, pt2_value_kind kind)
+{
+    const char *text = unsafe_yyjson_get_str(name);
+    size_t len = unsafe_yyjson_get_len(name);
     uint32_t id;
 
-    pt2_read_check_name(g, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name), path);
-    return append_getitem(g, n, producer, index, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name), name, kind,
-                          path, &id);
+    pt2_read_check_name(g, text, len, at->path);
+    return append_getitem(g, at, text, len, name, kind, &id);
 }
 
 static int unknown_result(pt2_graph_reader *g, const json_node *n, const pt2_path *path)
 {
-    pt2_fail_node(g->reader->report, PT2_GRAPH, path, n->shown,
-                  "this kind of value can't be a result here: torch reads tensors, numbers with a name, lists of these and "
-                  "None");
+    pt2_fail_node(
+        g->reader->report, PT2_GRAPH, path, n->shown,
+        "this kind of value can't be a result here: torch reads tensors, numbers with a name, lists of these and "
+        "None");
     return 0;
 }
 
@@ -376,8 +388,8 @@ static int read_list(pt2_graph_reader *g, const json_node *n, uint32_t producer,
     {
         pt2_value_kind kind = PT2_VALUE_NONE;
         yyjson_val *name = element_name(as, v, &kind);
-        const pt2_path *at = PT2_INDEX(path, i);
-        if (!name ? unknown_result(g, n, at) < 0 : named_getitem(g, n, producer, i, name, kind, at) < 0)
+        result_at at = {n, producer, i, PT2_INDEX(path, i)};
+        if (name ? named_getitem(g, &at, name, kind) < 0 : unknown_result(g, n, at.path) < 0)
             return -1;
     }
     return 0;
@@ -401,8 +413,7 @@ static bool is_result_list(pt2_as as)
 }
 
 /* One of several results. */
-static int read_result(pt2_graph_reader *g, const json_node *n, uint32_t producer, size_t index, yyjson_val *v,
-                       const pt2_path *path)
+static int read_result(pt2_graph_reader *g, const result_at *at, yyjson_val *v)
 {
     pt2_value_kind kind = PT2_VALUE_NONE;
     yyjson_val *value, *name = pt2_read_name_of(v, &kind);
@@ -410,14 +421,14 @@ static int read_result(pt2_graph_reader *g, const json_node *n, uint32_t produce
     uint32_t id;
 
     if (name && (as == PT2_AS_TENSOR || as == PT2_AS_SYM_INT || as == PT2_AS_SYM_FLOAT))
-        return named_getitem(g, n, producer, index, name, kind, path);
+        return named_getitem(g, at, name, kind);
     if (as == PT2_AS_NONE)
-        return append_getitem(g, n, producer, index, "as_none", 7, NULL, PT2_VALUE_NONE, path, &id);
+        return made_getitem(g, at, "as_none", &id);
     if (!is_result_list(as))
-        return unknown_result(g, n, path);
-    if (append_getitem(g, n, producer, index, "getitem", 7, NULL, PT2_VALUE_NONE, path, &id) < 0)
+        return unknown_result(g, at->node, at->path);
+    if (made_getitem(g, at, "getitem", &id) < 0)
         return -1;
-    return read_list(g, n, id, as, value, path);
+    return read_list(g, at->node, id, as, value, PT2_KEY_OF(at->path, unsafe_yyjson_get_first(v)));
 }
 
 static int read_results(pt2_graph_reader *g, const json_node *n, uint32_t producer)
@@ -428,7 +439,7 @@ static int read_results(pt2_graph_reader *g, const json_node *n, uint32_t produc
 
     yyjson_arr_foreach(n->outputs, i, count, v)
     {
-        if (read_result(g, n, producer, i, v, PT2_INDEX(path, i)) < 0)
+        if (read_result(g, &(result_at){n, producer, i, PT2_INDEX(path, i)}, v) < 0)
             return -1;
     }
     return 0;
@@ -548,7 +559,7 @@ static int read_form(pt2_graph_reader *g, const json_node *n, result_form form, 
     case RESULT_ITEM:
         g->defined[id] = true;
         only = pt2_read_name_of(unsafe_yyjson_get_first(n->outputs), &kind);
-        return named_getitem(g, n, id, 0, only, kind, first);
+        return named_getitem(g, &(result_at){n, id, 0, first}, only, kind);
     case RESULT_LIST:
         g->defined[id] = true;
         pt2_read_union(unsafe_yyjson_get_first(n->outputs), &value);

@@ -8,8 +8,8 @@
 
 typedef struct {
     pt2_program_reader *reader;
-    pt2_texts keys; /* owner: index into ranges */
-    size_t longest; /* key */
+    pt2_texts keys;             /* owner: index into ranges */
+    size_t longest;             /* key */
     const fe_expr_node **parts; /* a hash table of those looked up */
     uint32_t mask, count;
 } seen_parts;
@@ -143,8 +143,7 @@ static int read_all(seen_parts *s, yyjson_val *ranges, const pt2_path *path)
 
     yyjson_obj_foreach(ranges, i, count, key, v)
     {
-        fe_string *known =
-            pt2_read_text(s->reader, &s->keys, unsafe_yyjson_get_str(key), unsafe_yyjson_get_len(key));
+        fe_string *known = pt2_read_text(s->reader, &s->keys, unsafe_yyjson_get_str(key), unsafe_yyjson_get_len(key));
         if (!known || read_range(s->reader, key, v, path, &p->ranges[i]) < 0)
             return -1;
         known->owner = (uint32_t)i;

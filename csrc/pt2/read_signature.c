@@ -123,7 +123,8 @@ static int read_spec(signature_reader *s, size_t i, yyjson_val *u, bool input, y
         fail(s, PT2_INDEX(input ? PT2_KEY(s->g->path, "inputs") : PT2_KEY(s->g->path, "outputs"), i),
              "the graph has a constant here, but the signature has", name);
     else if (argument && wanted && (!name || !same_name(name, wanted)))
-        fail(s, path, name ? "the graph has another name at this place than" : "the graph has a name here, not a constant",
+        fail(s, path,
+             name ? "the graph has another name at this place than" : "the graph has a name here, not a constant",
              name);
     out.persistent = persistent && yyjson_get_bool(persistent);
     if (name)
@@ -171,7 +172,8 @@ static void check_names(signature_reader *s, yyjson_val *arguments, const pt2_pa
         pt2_value_kind kind = PT2_VALUE_NONE;
         yyjson_val *name = pt2_read_name_of(v, &kind);
         const fe_string *known =
-            name ? fe_string_find(&s->g->core->strings, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name)) : NULL;
+            name ? fe_string_find(&s->g->core->strings, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name))
+                 : NULL;
         if (name && kind != PT2_VALUE_CUSTOM && (!known || fe_name_owner(s->g->core, known) == FE_NONE_ID))
             fail(s, PT2_INDEX(path, i), "the graph has no node called", name);
     }
@@ -189,8 +191,8 @@ static int check_spec(signature_reader *s, yyjson_val *spec, size_t values, cons
                            pt2_field(s->module, "treespec_namedtuple_fields"), &facts, path, r) < 0)
         return r->no_memory ? -1 : 0;
     if (values != ANY && facts.leaves != values)
-        pt2_fail(r, PT2_TREESPEC, NULL, path, "the tree has %llu leaves for %zu values", (unsigned long long)facts.leaves,
-                 values);
+        pt2_fail(r, PT2_TREESPEC, NULL, path, "the tree has %llu leaves for %zu values",
+                 (unsigned long long)facts.leaves, values);
     return 0;
 }
 

@@ -53,32 +53,13 @@ static pt2_known_expr *expr_of(pt2_program_reader *r, yyjson_val *text, const pt
 
 typedef enum { USE_SIZE, USE_STRIDE, USE_OFFSET, USE_INT, USE_FLOAT, USE_BOOL } expr_use;
 
-/* A hint is an example value of the same type. */
-static void check_hint(pt2_program_reader *r, yyjson_val *hint, expr_use use, const pt2_path *path)
-{
-    pt2_as want = use == USE_FLOAT ? PT2_AS_FLOAT : use == USE_BOOL ? PT2_AS_BOOL : PT2_AS_INT;
-    yyjson_val *value;
-
-    if (pt2_read_union(hint, &value) != want)
-        pt2_fail(r->report, PT2_JSON_UNION, NULL, path, "the hint of %s must be %s",
-                 use == USE_FLOAT  ? "a float"
-                 : use == USE_BOOL ? "a truth value"
-                                   : "an integer",
-                 use == USE_FLOAT  ? "as_float"
-                 : use == USE_BOOL ? "as_bool"
-                                   : "as_int");
-}
-
 /* Check a SymExpr; seen: torch parses it when it loads the program. */
 static void check_expr(pt2_program_reader *r, yyjson_val *v, expr_use use, bool seen, const pt2_path *outer)
 {
     const pt2_path *path = PT2_KEY(PT2_KEY(outer, "as_expr"), "expr_str");
-    yyjson_val *hint = pt2_field(v, "hint");
     const char *fault;
-
-    if (hint)
-        check_hint(r, hint, use, PT2_KEY(PT2_KEY(outer, "as_expr"), "hint"));
     pt2_known_expr *known = expr_of(r, pt2_field(v, "expr_str"), path);
+
     if (!known)
         return;
     known->seen = known->seen || seen;
@@ -88,8 +69,9 @@ static void check_expr(pt2_program_reader *r, yyjson_val *v, expr_use use, bool 
         pt2_fail(r->report, e->op == FE_EXPR_INTEGER ? PT2_VALUE : PT2_EXPR, NULL, path,
                  "this can't be a size, stride or offset: %s", fault);
     else if (use == USE_BOOL ? !truth && e->op != FE_EXPR_SYMBOL : truth)
-        pt2_fail(r->report, PT2_EXPR, NULL, path, use == USE_BOOL ? "a truth value is wanted here, not a number"
-                                                                  : "a number is wanted here, not a truth value");
+        pt2_fail(r->report, PT2_EXPR, NULL, path,
+                 use == USE_BOOL ? "a truth value is wanted here, not a number"
+                                 : "a number is wanted here, not a truth value");
 }
 
 /* ---- tensors ---- */
@@ -158,8 +140,7 @@ static void check_numbers(pt2_program_reader *r, yyjson_val *list, expr_use use,
     size_t i, count;
     yyjson_val *v;
 
-    yyjson_arr_foreach(list, i, count, v)
-        check_number(r, v, use, seen, PT2_INDEX(path, i));
+    yyjson_arr_foreach(list, i, count, v) check_number(r, v, use, seen, PT2_INDEX(path, i));
 }
 
 static void check_tensor(pt2_program_reader *r, yyjson_val *meta, bool defined, const pt2_path *path)
@@ -187,7 +168,10 @@ typedef struct {
     pt2_value_kind kind;
 } value_table;
 
-#define TABLE(key, kind) {key, sizeof(key) - 1, kind}
+#define TABLE(key, kind)           \
+    {                              \
+        key, sizeof(key) - 1, kind \
+    }
 
 static const value_table tables[] = {
     TABLE("tensor_values", PT2_VALUE_TENSOR),       TABLE("sym_int_values", PT2_VALUE_SYM_INT),

@@ -12,7 +12,10 @@ typedef struct {
     uint8_t len, as;
 } tag_name;
 
-#define TAG(text, as) {text, sizeof(text) - 1, as}
+#define TAG(text, as)              \
+    {                              \
+        text, sizeof(text) - 1, as \
+    }
 
 /* Those that large files hold most of stand first. */
 static const tag_name tags[] = {
@@ -90,8 +93,7 @@ yyjson_val *pt2_read_name_of(yyjson_val *argument, pt2_value_kind *kind)
 
 uint32_t pt2_read_lookup(const pt2_graph_reader *g, yyjson_val *name)
 {
-    const fe_string *s =
-        fe_string_find(&g->core->strings, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name));
+    const fe_string *s = fe_string_find(&g->core->strings, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name));
 
     return s && s->owner != FE_NONE_ID && g->defined[s->owner] ? s->owner : FE_NONE_ID;
 }
@@ -185,8 +187,8 @@ static int device_value(pt2_graph_reader *g, yyjson_val *v, fe_value *out)
         fe_buffer_char(&text, ':');
         fe_buffer_int(&text, number);
     }
-    int result = text.failed ? pt2_no_memory(g->reader->report)
-                             : text_value(g, PT2_OBJECT_DEVICE, text.data, text.len, out);
+    int result =
+        text.failed ? pt2_no_memory(g->reader->report) : text_value(g, PT2_OBJECT_DEVICE, text.data, text.len, out);
     fe_buffer_clear(&text);
     return result;
 }
@@ -205,10 +207,11 @@ static int target_object(pt2_graph_reader *g, const char *text, size_t len, cons
     if (s->owner != FE_NONE_ID)
         return 0;
     if (fe_target_classify(text, len) == FE_SPELLING_BAD)
-        pt2_fail_node(g->reader->report, PT2_TARGET, path, node,
-                      "'%s' is no operator or function that an exported program may call; nothing is looked up or called "
-                      "by this name",
-                      text);
+        pt2_fail_node(
+            g->reader->report, PT2_TARGET, path, node,
+            "'%s' is no operator or function that an exported program may call; nothing is looked up or called "
+            "by this name",
+            text);
     else if (!fe_operator_find(text, len))
         pt2_warn_node(g->reader->report, PT2_UNKNOWN_OPERATOR, path, node,
                       "unknown operator '%s': torch loads this program only where the operator is registered", text);
@@ -238,8 +241,8 @@ static int add_callee(pt2_graph_reader *g, uint32_t target, const char *text, si
     if (pt2_read_grow(g->reader, &g->callees, &g->callee_capacity, (size_t)target + 1, sizeof *g->callees) < 0)
         return -1;
     g->callees[target] = (pt2_callee){.op = op, .spelling = (uint8_t)fe_target_classify(text, len)};
-    g->callees[target].symbolic = g->callees[target].spelling == FE_SPELLING_SYM ||
-                                  (len == sizeof item - 1 && memcmp(text, item, len) == 0);
+    g->callees[target].symbolic =
+        g->callees[target].spelling == FE_SPELLING_SYM || (len == sizeof item - 1 && memcmp(text, item, len) == 0);
     g->callees[target].higher_order = len >= sizeof higher && memcmp(text, higher, sizeof higher - 1) == 0;
     t->flags = FE_TARGET_KNOWN | (op ? op->flags : fe_target_guess(text, len));
     return add_stem(g, text, len, &t->text);
@@ -448,8 +451,7 @@ static int dict_value(pt2_graph_reader *g, yyjson_val *map, const pt2_argument_p
     {
         pt2_argument_place inner = *at;
         inner.value = PT2_KEY_OF(PT2_KEY(at->value, "as_string_to_argument"), key);
-        if (string_value(g, key, &s->items[2 * i]) < 0 ||
-            pt2_read_argument(g, v, &inner, &s->items[2 * i + 1]) < 0)
+        if (string_value(g, key, &s->items[2 * i]) < 0 || pt2_read_argument(g, v, &inner, &s->items[2 * i + 1]) < 0)
             return -1;
     }
     return 0;

@@ -1,7 +1,7 @@
 /* schema.c - the schema as tables, and one recursive check that reads them.
  *
- * A type is a list of fields; in a union exactly one of them is there. Writers put fields in the order of the schema, so
- * the next field is guessed before it is searched. Faults below a value that is wrong itself are not looked for.
+ * A type is a list of fields; in a union exactly one of them is there. Writers put fields in the order of the schema,
+ * so the next field is guessed before it is searched. Faults below a value that is wrong itself are not looked for.
  */
 #include "schema.h"
 
@@ -90,12 +90,9 @@ _Static_assert((int)TYPE_ARGUMENT == (int)PT2_TYPE_ARGUMENT && (int)TYPE_NODE ==
 
 typedef enum { ENUM_SCALAR_TYPE, ENUM_LAYOUT, ENUM_MEMORY_FORMAT, ENUM_ARGUMENT_KIND } enum_id;
 
-/* The words of the tables: ONE("arg", ARGUMENT) is a field of a type, STR("name") a text, with what may be null or missing
- * behind. */
-#define FIELD(name, kind, shape, type, flags)                           \
-    {                                                                   \
-        name, sizeof(name) - 1, KIND_##kind, SHAPE_##shape, flags, type \
-    }
+/* The words of the tables: ONE("arg", ARGUMENT) is a field of a type, STR("name") a text, with what may be null or
+ * missing behind. */
+#define FIELD(name, kind, shape, type, flags) {name, sizeof(name) - 1, KIND_##kind, SHAPE_##shape, flags, type}
 #define ANY(name) FIELD(name, ANY, ONE, 0, 0)
 #define STR(name, flags) FIELD(name, STR, ONE, 0, flags)
 #define STRS(name, flags) FIELD(name, STR, LIST, 0, flags)

@@ -1,7 +1,7 @@
 /* schema.h - the types of torch.export's schema (8.20) as tables, and a check of JSON against them.
  *
- * Source: torch/_export/serde/schema.py of torch 2.13. After a check without errors, whoever reads the JSON may rely on it:
- * required fields are there, unions have one known tag, enums known numbers, ints fit int64.
+ * Source: torch/_export/serde/schema.py of torch 2.13. After a check without errors, whoever reads the JSON may rely on
+ * it: required fields are there, unions have one known tag, enums known numbers, ints fit int64.
  */
 #ifndef PT2_SCHEMA_H
 #define PT2_SCHEMA_H
@@ -17,7 +17,7 @@ typedef enum {
     /* the others follow in schema.c's tables */
 } pt2_root_type;
 
-/* Check a value and all below it; adds every fault found (unknown fields are warnings, one for each field of a struct). */
+/* Check a value and all below it; adds every fault found (unknown fields are warnings, one for each of a type). */
 int pt2_schema_check(yyjson_val *v, pt2_root_type type, const pt2_path *path, pt2_report *r) FE_MUST_CHECK;
 
 /* A field of a checked struct: NULL when it is missing or null. */

@@ -62,10 +62,9 @@ static bool is_type_name(const char *name, size_t len)
     return name != NULL;
 }
 
-static const char *const known_types[] = {"builtins.tuple",         "builtins.list",
-                                          "builtins.dict",          "collections.namedtuple",
-                                          "collections.OrderedDict", "collections.defaultdict",
-                                          "collections.deque"};
+static const char *const known_types[] = {
+    "builtins.tuple",          "builtins.list",           "builtins.dict",    "collections.namedtuple",
+    "collections.OrderedDict", "collections.defaultdict", "collections.deque"};
 
 enum { TUPLE, LIST, DICT, NAMED_TUPLE, ORDERED_DICT, DEFAULT_DICT, DEQUE, OTHER };
 
@@ -160,7 +159,8 @@ static int check_dict(checker *c, yyjson_val *context, size_t children)
 
 static bool is_plain_factory(yyjson_val *module, yyjson_val *name)
 {
-    static const char *const builtins[] = {"list", "dict", "set", "int", "float", "str", "tuple", "bool", "frozenset", "complex"};
+    static const char *const builtins[] = {"list", "dict",  "set",  "int",       "float",
+                                           "str",  "tuple", "bool", "frozenset", "complex"};
     static const char *const collections[] = {"OrderedDict", "deque", "Counter"};
     bool found = false;
 

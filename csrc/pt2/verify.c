@@ -187,53 +187,57 @@ static void check_order(pt2_verifier *v, const pt2_scope *s)
 
 /* ---- subgraphs ---- */
 
-/* get_attr nodes name subgraphs, each subgraph has one name, and each is named. */
-static int check_subgraphs(pt2_verifier *v, const pt2_scope *s)
+static const char *subgraph_name(const pt2_scope *s, uint32_t i)
 {
-    const pt2_graph *g = s->graph;
-    const fe_graph *core = s->core;
-    fe_reserved names; /* owner: how many nodes name it */
-    int result = fe_reserved_init(&names, v->allocator);
+    return s->graph->subgraphs[i]->name ? s->graph->subgraphs[i]->name : "";
+}
 
-    for (uint32_t i = 0; result == 0 && i < g->subgraph_count; i++) {
-        const char *name = g->subgraphs[i]->name ? g->subgraphs[i]->name : "";
+/* The table of subgraphs by name; each has one of its own. */
+static int name_subgraphs(pt2_verifier *v, pt2_scope *s)
+{
+    for (uint32_t i = 0; i < s->graph->subgraph_count; i++) {
+        const char *name = subgraph_name(s, i);
         const char *fault = pt2_subgraph_name_fault(name, strlen(name));
-        fe_string *t = pt2_verify_intern(v, &names, name, strlen(name));
-        if (!t) {
-            result = -1;
-            break;
-        }
+        fe_string *t = pt2_verify_intern(v, &s->subgraphs, name, strlen(name));
+        if (!t)
+            return -1;
         if (fault)
             pt2_verify_fault(v, PT2_NAME, PT2_ERROR, NULL, NULL, NULL,
                              "'%.200s' can't be the name of a subgraph: %s; rename it", name, fault);
         if (t->owner != FE_NONE_ID)
             pt2_verify_fault(v, PT2_GRAPH, PT2_ERROR, NULL, NULL, NULL,
                              "two subgraphs are named '%.200s'; rename one of them and the nodes that take it", name);
-        t->owner = 0;
+        t->owner = i;
     }
-    for (uint32_t id = core->nodes[FE_ROOT].next; result == 0 && id != FE_ROOT; id = core->nodes[id].next) {
-        const fe_target *target = &core->targets[core->nodes[id].target];
-        if (core->nodes[id].op != FE_OP_GET_ATTR)
+    return 0;
+}
+
+/* get_attr nodes name subgraphs, and each subgraph is named. */
+static void check_subgraphs(pt2_verifier *v, const pt2_scope *s)
+{
+    const fe_graph *g = s->core;
+
+    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
+        const fe_string *text = g->targets[g->nodes[id].target].text;
+        if (g->nodes[id].op != FE_OP_GET_ATTR)
             continue;
-        fe_string *t = target->text ? fe_string_find(&names.strings, target->text->data, target->text->len) : NULL;
+        fe_string *t = text ? fe_string_find(&s->subgraphs.strings, text->data, text->len) : NULL;
         if (t)
-            t->owner++;
+            t->base = 1;
         else
             pt2_verify_node(
                 v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
                 "'%.200s' takes '%.200s', which is no subgraph of this graph; an exported program gets weights "
                 "through inputs and keeps only subgraphs as attributes",
-                name_of(s, id), target->text ? target->text->data : "");
+                name_of(s, id), text ? text->data : "");
     }
-    for (uint32_t i = 0; result == 0 && i < g->subgraph_count; i++) {
-        const char *name = g->subgraphs[i]->name ? g->subgraphs[i]->name : "";
-        const fe_string *t = fe_string_find(&names.strings, name, strlen(name));
-        if (t && t->owner == 0)
+    for (uint32_t i = 0; i < s->graph->subgraph_count; i++) {
+        const char *name = subgraph_name(s, i);
+        const fe_string *t = fe_string_find(&s->subgraphs.strings, name, strlen(name));
+        if (t && t->owner == i && !t->base)
             pt2_verify_fault(v, PT2_GRAPH, PT2_WARNING, NULL, NULL, NULL,
                              "the subgraph '%.200s' is used by no node, and won't be saved", name);
     }
-    fe_reserved_clear(&names);
-    return result;
 }
 
 /* ---- the walk ---- */
@@ -245,6 +249,7 @@ static int check_graph(pt2_verifier *v, const pt2_scope *outer, const pt2_graph 
     int result = -1;
 
     s.has_path = graph->json && (outer ? outer->has_path : graph->parent == NULL);
+    (void)fe_reserved_init(&s.subgraphs, v->allocator);
     s.callees = fe_resize(v->allocator, NULL, (targets + 1) * sizeof *s.callees);
     s.objects_seen = fe_resize(v->allocator, NULL, ((size_t)graph->object_count + 1) * sizeof *s.objects_seen);
     if (!s.callees || !s.objects_seen) {
@@ -256,7 +261,10 @@ static int check_graph(pt2_verifier *v, const pt2_scope *outer, const pt2_graph 
     if (check_lint(v, &s) < 0)
         goto done;
     check_order(v, &s);
-    if (check_subgraphs(v, &s) < 0 || pt2_verify_calls(v, &s) < 0 || pt2_verify_values(v, &s) < 0)
+    if (name_subgraphs(v, &s) < 0)
+        goto done;
+    check_subgraphs(v, &s);
+    if (pt2_verify_calls(v, &s) < 0 || pt2_verify_values(v, &s) < 0)
         goto done;
     if (!outer && (pt2_verify_signature(v, &s) < 0 || pt2_verify_payloads(v, &s) < 0))
         goto done;
@@ -266,6 +274,7 @@ static int check_graph(pt2_verifier *v, const pt2_scope *outer, const pt2_graph 
     }
     result = 0;
 done:
+    fe_reserved_clear(&s.subgraphs);
     fe_resize(v->allocator, s.objects_seen, 0);
     fe_resize(v->allocator, s.callees, 0);
     return result;

@@ -9,7 +9,8 @@
  *     verify_call.c       TARGET  what a node calls; UNKNOWN_OPERATOR (warning)
  *                         MUTATION  an operator that writes to its arguments, outside the dialect TRAINING
  *                         ARGUMENT  arguments against the operator's schema
- *                         GRAPH  a getitem beyond its producer's results, the same one twice (warning), a user of nothing
+ *                         GRAPH  a getitem beyond its producer's results, the same one twice (warning), a user of
+ *                         nothing; operands of cond, while_loop and invoke_subgraph against the inputs of their subgraphs
  *     verify_value.c      VALUE  a node without a value; sizes, strides and offsets that can't be; hints outside their range
  *                         EXPR   an expression that is none
  *                         UNBOUND_SYMBOL  a symbol that nothing gives a value
@@ -68,6 +69,7 @@ typedef struct pt2_scope {
     const pt2_graph *graph;
     const fe_graph *core;
     pt2_callee_facts *callees; /* by target */
+    fe_reserved subgraphs;     /* their names; owner: index, base: 1 when a node takes it */
     bool *objects_seen;        /* by object: an operator that was looked at as an argument */
     bool has_path;             /* the whole chain of graphs stands in the document */
 } pt2_scope;

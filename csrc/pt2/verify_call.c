@@ -220,6 +220,7 @@ static bool fits(const pt2_scope *s, fe_schema_type type, unsigned lists, bool o
 typedef struct {
     pt2_verifier *v;
     const char *node, *message;
+    pt2_severity severity;
     size_t index;
 } argument_fault;
 
@@ -227,7 +228,7 @@ static int add_argument_fault(void *ctx, const pt2_path *node)
 {
     const argument_fault *f = ctx;
 
-    pt2_verify_fault(f->v, PT2_ARGUMENT, PT2_ERROR, NULL, PT2_INDEX(PT2_KEY(node, "inputs"), f->index), f->node, "%s",
+    pt2_verify_fault(f->v, PT2_ARGUMENT, f->severity, NULL, PT2_INDEX(PT2_KEY(node, "inputs"), f->index), f->node, "%s",
                      f->message);
     return 0;
 }
@@ -251,14 +252,14 @@ static bool find_input(const pt2_scope *s, uint32_t id, const char *name, size_t
     return false;
 }
 
-static void fault(pt2_verifier *v, const pt2_scope *s, uint32_t id, const char *name, size_t len, const char *format,
-                  ...) FE_PRINTF(6, 7);
+static void fault(pt2_verifier *v, const pt2_scope *s, uint32_t id, pt2_severity severity, const char *name, size_t len,
+                  const char *format, ...) FE_PRINTF(7, 8);
 
-static void fault(pt2_verifier *v, const pt2_scope *s, uint32_t id, const char *name, size_t len, const char *format,
-                  ...)
+static void fault(pt2_verifier *v, const pt2_scope *s, uint32_t id, pt2_severity severity, const char *name, size_t len,
+                  const char *format, ...)
 {
     char message[600];
-    argument_fault f = {v, s->core->details[id].name ? s->core->details[id].name->data : "", message, 0};
+    argument_fault f = {v, s->core->details[id].name ? s->core->details[id].name->data : "", message, severity, 0};
     va_list args;
 
     va_start(args, format);
@@ -267,7 +268,7 @@ static void fault(pt2_verifier *v, const pt2_scope *s, uint32_t id, const char *
     if (find_input(s, id, name, len, &f.index))
         (void)pt2_node_path(s->graph, id, add_argument_fault, &f);
     else
-        pt2_verify_node(v, s, PT2_ARGUMENT, PT2_ERROR, id, NULL, "%s", message);
+        pt2_verify_node(v, s, PT2_ARGUMENT, severity, id, NULL, "%s", message);
 }
 
 static void check_argument(pt2_verifier *v, const pt2_scope *s, uint32_t id, const fe_argument *a, fe_value value)
@@ -275,8 +276,8 @@ static void check_argument(pt2_verifier *v, const pt2_scope *s, uint32_t id, con
     char type[SHOWN_TYPE];
 
     if (!fits(s, a->type, a->type.lists, a->type.optional, value))
-        fault(v, s, id, a->name, a->name_len, "the argument '%.*s' takes %s, but gets %s%s", (int)a->name_len, a->name,
-              show_type(a->type, type), show_kind(s, value),
+        fault(v, s, id, PT2_ERROR, a->name, a->name_len, "the argument '%.*s' takes %s, but gets %s%s",
+              (int)a->name_len, a->name, show_type(a->type, type), show_kind(s, value),
               value.kind == FE_LIST || value.kind == FE_TUPLE ? " with something else in it" : "");
 }
 
@@ -305,13 +306,14 @@ static void check_keywords(pt2_verifier *v, const pt2_scope *s, uint32_t id, con
             continue;
         const fe_string *name = kwargs->items[i].as.string;
         uint32_t at = find_argument(v, f, name);
-        if (at == FE_NONE_ID) {
-            fault(v, s, id, name->data, name->len, "%.200s has no argument named '%.200s'; remove it", f->text,
-                  name->data);
+        if (at == FE_NONE_ID) { /* torch skips such an argument of a file without a word */
+            size_t index;
+            fault(v, s, id, find_input(s, id, name->data, name->len, &index) ? PT2_WARNING : PT2_ERROR, name->data,
+                  name->len, "%.200s has no argument named '%.200s'; remove it", f->text, name->data);
             continue;
         }
         if (*given & bit(at))
-            fault(v, s, id, name->data, name->len,
+            fault(v, s, id, PT2_ERROR, name->data, name->len,
                   "the argument '%.200s' is given twice, by position and by name; give it once", name->data);
         *given |= bit(at);
         check_argument(v, s, id, &v->arguments[f->first + at], kwargs->items[i + 1]);
@@ -374,6 +376,63 @@ static void check_tree(pt2_verifier *v, const pt2_scope *s, uint32_t id, const f
     }
 }
 
+/* ---- subgraphs ---- */
+
+static uint32_t count_inputs(const fe_graph *g)
+{
+    uint32_t count = 0;
+
+    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT && g->nodes[id].op == FE_OP_PLACEHOLDER;
+         id = g->nodes[id].next)
+        count++;
+    return count;
+}
+
+/* The subgraph that a value stands for, or NULL. */
+static const pt2_graph *subgraph_of(const pt2_scope *s, fe_value value)
+{
+    const fe_node *n = value.kind == FE_NODE ? &s->core->nodes[value.as.node] : NULL;
+    const fe_string *name = n && n->op == FE_OP_GET_ATTR ? s->core->targets[n->target].text : NULL;
+    const fe_string *t = name ? fe_string_find(&s->subgraphs.strings, name->data, name->len) : NULL;
+
+    return t && s->graph->subgraphs[t->owner]->core ? s->graph->subgraphs[t->owner] : NULL;
+}
+
+static void check_operands(pt2_verifier *v, const pt2_scope *s, uint32_t id, fe_value graph, uint32_t operands)
+{
+    const pt2_graph *inner = subgraph_of(s, graph);
+    uint32_t inputs = inner ? count_inputs(inner->core) : operands;
+
+    if (inputs != operands)
+        pt2_verify_node(v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
+                        "it calls the subgraph '%.200s' with %u operands, but that has %u inputs",
+                        inner->name ? inner->name : "", operands, inputs);
+}
+
+static bool is_items(fe_value value)
+{
+    return value.kind == FE_LIST || value.kind == FE_TUPLE;
+}
+
+/* cond(p, true, false, operands), while_loop(cond, body, carried, additional), invoke_subgraph(graph, name, *operands) */
+static void check_higher_order(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
+{
+    const fe_seq *args = s->core->details[id].args;
+    const char *name = f->text + strlen("torch.ops.higher_order.");
+    uint32_t count = args ? args->len : 0;
+
+    if (strcmp(name, "cond") == 0 && count == 4 && is_items(args->items[3])) {
+        check_operands(v, s, id, args->items[1], args->items[3].as.seq->len);
+        check_operands(v, s, id, args->items[2], args->items[3].as.seq->len);
+    } else if (strcmp(name, "while_loop") == 0 && count == 4 && is_items(args->items[2]) && is_items(args->items[3])) {
+        uint32_t operands = args->items[2].as.seq->len + args->items[3].as.seq->len;
+        check_operands(v, s, id, args->items[0], operands);
+        check_operands(v, s, id, args->items[1], operands);
+    } else if (strcmp(name, "invoke_subgraph") == 0 && count >= 2) {
+        check_operands(v, s, id, args->items[0], count - 2);
+    }
+}
+
 /* ---- calls ---- */
 
 static void check_target(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
@@ -393,6 +452,13 @@ static void check_target(pt2_verifier *v, const pt2_scope *s, uint32_t id, const
             f->text);
 }
 
+static bool is_getitem(const pt2_scope *s, uint32_t id)
+{
+    const fe_detail *d = &s->core->details[id];
+
+    return d->args && d->args->len == 2 && d->args->items[0].kind == FE_NODE && !(d->kwargs && d->kwargs->len);
+}
+
 static void check_call(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
 {
     if (f->writes && v->functional)
@@ -402,8 +468,12 @@ static void check_call(pt2_verifier *v, const pt2_scope *s, uint32_t id, const p
     if (f->returns_nothing && s->core->nodes[id].user_count)
         pt2_verify_node(v, s, PT2_GRAPH, PT2_ERROR, id, NULL, "%.200s returns nothing, but other nodes use the result",
                         f->text);
+    if (f->getitem && !is_getitem(s, id))
+        pt2_verify_node(v, s, PT2_ARGUMENT, PT2_ERROR, id, NULL, "getitem takes a node and an index, and nothing else");
     if (f->has_schema)
         check_schema(v, s, id, f);
+    if (f->spelling == FE_SPELLING_HIGHER_ORDER)
+        check_higher_order(v, s, id, f);
     check_tree(v, s, id, s->core->details[id].args);
     check_tree(v, s, id, s->core->details[id].kwargs);
 }
@@ -467,10 +537,9 @@ static int count_results(pt2_verifier *v, const pt2_scope *s, uint32_t id, uint3
 static bool is_getitem_of(const pt2_scope *s, uint32_t id, uint32_t def)
 {
     const fe_node *n = &s->core->nodes[id];
-    const fe_seq *args = s->core->details[id].args;
 
-    return n->op == FE_OP_CALL_FUNCTION && s->callees[n->target].getitem && args && args->len == 2 &&
-           args->items[0].kind == FE_NODE && args->items[0].as.node == def;
+    return n->op == FE_OP_CALL_FUNCTION && s->callees[n->target].getitem && is_getitem(s, id) &&
+           s->core->details[id].args->items[0].as.node == def;
 }
 
 static void check_index(pt2_verifier *v, const pt2_scope *s, uint32_t id, uint32_t def, uint32_t results, int64_t index)

@@ -2,7 +2,8 @@
  *
  * Each distinct text of an expression is parsed once. A symbol gets its value from the first input or node one of whose
  * sizes, strides or numbers it is alone; torch takes 2*u0 and u0 == 1 for such, too (_free_unbacked_symbols_with_path in
- * torch/fx/experimental/symbolic_shapes.py). Whoever uses it before is at fault.
+ * torch/fx/experimental/symbolic_shapes.py). Whoever uses it before is at fault. Backed symbols are bound by any size of an
+ * input, such as 2*s0 + 1, from which torch solves them.
  */
 #include "verify.h"
 
@@ -149,6 +150,7 @@ typedef struct {
     uint32_t id;
     bool of_document;
     uint8_t kind;
+    bool is_input;
     bool unbound; /* a symbol of it has no value yet */
 } checked_value;
 
@@ -317,8 +319,12 @@ static int bind_expr(checked_value *c, yyjson_val *expr, const char *field)
     const pt2_expr_facts *f = &v->facts[index];
     if (f->binds && !is_in_scope(c->scope, &v->symbols[f->binds - 1]))
         v->symbols[f->binds - 1].scope = c->scope->number;
-    for (uint32_t i = 0; i < f->count; i++)
-        c->unbound |= !is_in_scope(c->scope, &v->symbols[v->lists[f->first + i]]);
+    for (uint32_t i = 0; i < f->count; i++) {
+        pt2_symbol *symbol = &v->symbols[v->lists[f->first + i]];
+        if (c->is_input && !symbol->unbacked && !is_in_scope(c->scope, symbol))
+            symbol->scope = c->scope->number;
+        c->unbound |= !is_in_scope(c->scope, symbol);
+    }
     check_hint(c, f, yyjson_obj_get(expr, "hint"), field);
     return 0;
 }
@@ -527,6 +533,7 @@ static int check_node(pt2_verifier *v, const pt2_scope *s, uint32_t id)
     if (pt2_verify_read_value(v, s, id, &value) < 0)
         return -1;
     c.of_document = !value.given;
+    c.is_input = s->core->nodes[id].op == FE_OP_PLACEHOLDER;
     if (value.list)
         result = check_list(&c, value.list, 1);
     else if (value.json)

@@ -122,18 +122,30 @@ static bool is_name_of_slot(const pt2_graph_writer *g, pt2_name name)
     return owner != FE_NONE_ID && fe_node_is_listed(g->core, owner) && g->plans[owner].shape != PT2_SHAPE_NONE;
 }
 
+/* Most documents have values in the order of definitions: *next is where the entry's slot is looked for first. */
+static pt2_slot *slot_of_key(pt2_graph_writer *g, unsigned kind, pt2_name key, uint32_t *next, bool *removed)
+{
+    while (*next < g->slot_count && (g->slots[*next].kind != kind || !g->slots[*next].key.data))
+        ++*next;
+    *removed = false;
+    if (*next < g->slot_count && pt2_name_equal(g->slots[*next].key, key))
+        return &g->slots[(*next)++];
+    return (pt2_slot *)pt2_writer_find(g, key, removed);
+}
+
 /* The document's entries in their order, under the names of today, then what is new. */
 static void write_table(pt2_graph_writer *g, unsigned kind, yyjson_val *json)
 {
     bool first = true, removed;
     size_t i, count;
     yyjson_val *key, *value;
+    uint32_t next = 0;
 
     fe_buffer_char(g->w->out, '{');
     yyjson_obj_foreach(json, i, count, key, value)
     {
         pt2_name name = pt2_name_of_json(key);
-        pt2_slot *s = (pt2_slot *)pt2_writer_find(g, name, &removed);
+        pt2_slot *s = slot_of_key(g, kind, name, &next, &removed);
         if (!s && (removed || is_name_of_slot(g, name)))
             continue;
         if (!s) { /* of no node: kept as it was */

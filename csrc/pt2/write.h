@@ -86,7 +86,7 @@ typedef struct {
     pt2_plan *plans; /* by node id */
     pt2_slot *slots;
     uint32_t slot_count, slot_capacity;
-    pt2_known *known; /* hash table by key */
+    pt2_known *known; /* hash table by key; NULL until it is needed */
     uint32_t known_count, known_mask;
     pt2_json *texts; /* the values that were given, parsed */
     uint32_t text_count, text_capacity;
@@ -99,8 +99,9 @@ typedef struct {
 /* Find the results of all nodes. -1: no memory; faults are reported and don't fail this. */
 int pt2_writer_plan(pt2_graph_writer *g) FE_MUST_CHECK;
 void pt2_writer_clear(pt2_graph_writer *g);
-/* What became of a name of the document: its slot, or NULL; *removed tells whether the document defines it. */
-const pt2_slot *pt2_writer_find(const pt2_graph_writer *g, pt2_name key, bool *removed);
+/* What became of a name of the document: its slot; or NULL, and *removed tells whether the document defines it. The first
+ * call makes the table of names. */
+const pt2_slot *pt2_writer_find(pt2_graph_writer *g, pt2_name key, bool *removed);
 
 /* ---- write.c ---- */
 
@@ -122,6 +123,8 @@ typedef struct {
     uint32_t index;
 } pt2_place;
 
+/* Whether an Argument of the document says this; never, when it is to be written again. Graphs and dicts are not compared. */
+bool pt2_is_same_argument(const pt2_graph_writer *g, yyjson_val *json, fe_value v);
 /* An Argument. json: what the document has in its place, or NULL. type: by the operator's schema, or NULL. */
 void pt2_write_argument(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, const fe_schema_type *type,
                         fe_value v);

@@ -395,10 +395,10 @@ static bool same_lists(const pt2_graph_writer *g, yyjson_val *json, fe_value v, 
     return true;
 }
 
-static bool is_same(const pt2_graph_writer *g, yyjson_val *json, fe_value v)
+bool pt2_is_same_argument(const pt2_graph_writer *g, yyjson_val *json, fe_value v)
 {
     yyjson_val *inner;
-    tag t = find_tag(pt2_tag(json, &inner));
+    tag t = g->w->flags & PT2_WRITE_AGAIN ? TAG_COUNT : find_tag(pt2_tag(json, &inner));
 
     return t < TAG_COUNT && same_lists(g, inner, v, (item_kind)tags[t].item, tags[t].lists);
 }
@@ -679,9 +679,9 @@ static void write_lists(pt2_graph_writer *g, const pt2_place *at, yyjson_val *js
 void pt2_write_argument(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, const fe_schema_type *type,
                         fe_value v)
 {
-    bool again = g->w->flags & PT2_WRITE_AGAIN, anew = g->w->flags & PT2_WRITE_ANEW;
+    bool anew = g->w->flags & PT2_WRITE_ANEW;
 
-    if (json && !again && is_same(g, json, v)) {
+    if (json && pt2_is_same_argument(g, json, v)) {
         pt2_json_write(json, g->w->out);
         return;
     }

@@ -50,7 +50,6 @@ static int add_item(const node *n, item new)
         pt2_write_no_memory(g->w);
         return -1;
     }
-    new.order = has_schema(n) ? fe_operator_argument(n->row, new.name.data, new.name.len, NULL) : -1;
     g->items[g->item_count++] = new;
     return 0;
 }
@@ -173,7 +172,7 @@ static int add_new(const node *n, uint32_t positional, bool keywords)
             continue;
         if (add_item(n, new) < 0)
             return -1;
-        if (has_schema(n) && g->items[g->item_count - 1].order < 0) {
+        if (has_schema(n) && fe_operator_argument(n->row, new.name.data, new.name.len, NULL) < 0) {
             pt2_write_fault(g, PT2_ARGUMENT, n->id, "'%.*s' has no argument '%.*s'; see its schema", (int)n->target.len,
                             n->target.data, (int)new.name.len, new.name.data);
             return -1;
@@ -183,8 +182,12 @@ static int add_new(const node *n, uint32_t positional, bool keywords)
 }
 
 /* Into the order of the schema; few items, nearly in order. */
-static void sort_items(pt2_graph_writer *g)
+static void sort_items(const node *n)
 {
+    pt2_graph_writer *g = n->g;
+
+    for (uint32_t i = 0; i < g->item_count; i++)
+        g->items[i].order = fe_operator_argument(n->row, g->items[i].name.data, g->items[i].name.len, NULL);
     for (uint32_t i = 1; i < g->item_count && g->item_count <= MAX_SORTED; i++) {
         item moved = g->items[i];
         uint32_t at = i;
@@ -207,7 +210,7 @@ static int find_items(const node *n)
     if (add_new(n, positional, keywords < length(n->kwargs) / 2) < 0)
         return -1;
     if (has_schema(n))
-        sort_items(n->g);
+        sort_items(n);
     return 0;
 }
 
@@ -234,12 +237,17 @@ static void write_item_value(const node *n, uint32_t index)
 {
     pt2_graph_writer *g = n->g;
     const item *i = &g->items[index];
+    yyjson_val *json = i->json ? pt2_field(i->json, "arg") : NULL;
     pt2_place at = {.node = n->id, .name = i->name, .index = index};
     fe_argument argument;
-    bool typed = has_schema(n) && fe_operator_has_schema(n->row) && i->order >= 0 &&
-                 fe_operator_argument(n->row, i->name.data, i->name.len, &argument) >= 0;
 
-    pt2_write_argument(g, &at, i->json ? pt2_field(i->json, "arg") : NULL, typed ? &argument.type : NULL, i->value);
+    if (json && pt2_is_same_argument(g, json, i->value)) {
+        pt2_json_write(json, g->w->out);
+        return;
+    }
+    bool typed = has_schema(n) && fe_operator_has_schema(n->row) &&
+                 fe_operator_argument(n->row, i->name.data, i->name.len, &argument) >= 0;
+    pt2_write_argument(g, &at, json, typed ? &argument.type : NULL, i->value);
 }
 
 static void write_known_item(const node *n, uint32_t index)

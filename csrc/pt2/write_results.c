@@ -45,13 +45,16 @@ static void read_slot(pt2_slot *s, yyjson_val *json)
     s->kind = kind > 0 && s->key.data ? (uint8_t)kind : PT2_SLOT_NONE;
 }
 
-/* The inner value and kind of a value that is no list. */
+/* A given value that is no list. None takes nothing from a result that has a value in the document. */
 static void give_value(pt2_slot *s, yyjson_val *value)
 {
     yyjson_val *inner;
+    int kind = pt2_value_kind_of(pt2_tag(value, &inner));
 
-    s->kind = (uint8_t)pt2_value_kind_of(pt2_tag(value, &inner));
-    s->value = s->kind ? inner : NULL;
+    if (kind == PT2_SLOT_NONE && s->key.data)
+        return;
+    s->kind = (uint8_t)kind;
+    s->value = kind ? inner : NULL;
 }
 
 /* Slots of a list: names is the document's as_tensors, values the items of a given as_list; either may be NULL. */
@@ -137,6 +140,19 @@ static yyjson_val *list_of(yyjson_val *value)
 
 /* ---- shapes ---- */
 
+static bool is_flat(yyjson_val *list)
+{
+    size_t i, count;
+    yyjson_val *item;
+
+    yyjson_arr_foreach(list, i, count, item)
+    {
+        if (list_of(item))
+            return false;
+    }
+    return true;
+}
+
 static bool returns_tuple(const producer *p)
 {
     yyjson_val *flag = yyjson_obj_get(p->node, "is_hop_single_tensor_return");
@@ -174,7 +190,7 @@ static bool value_agrees(yyjson_val *value, pt2_shape shape, yyjson_val *outputs
         return true;
     if (shape == PT2_SHAPE_LIST) {
         (void)pt2_tag(yyjson_arr_get_first(outputs), &inner);
-        return yyjson_arr_size(list) == yyjson_arr_size(inner);
+        return yyjson_arr_size(list) == yyjson_arr_size(inner) && is_flat(list);
     }
     if (yyjson_arr_size(list) != yyjson_arr_size(outputs))
         return false;
@@ -255,7 +271,7 @@ static int use_value(const producer *p, pt2_plan *plan)
     }
     plan->count = (uint32_t)yyjson_arr_size(list);
     if (p->row && fe_operator_has_schema(p->row) && fe_operator_return_count(p->row) == 1 &&
-        fe_operator_next_return(p->row, &at, &type) && type.lists) {
+        fe_operator_next_return(p->row, &at, &type) && type.lists && is_flat(list)) {
         plan->shape = PT2_SHAPE_LIST;
         plan->first = g->slot_count;
         return add_items(g, FE_NONE_ID, NULL, list);
@@ -551,10 +567,12 @@ static int know_names(pt2_graph_writer *g)
     return 0;
 }
 
-const pt2_slot *pt2_writer_find(const pt2_graph_writer *g, pt2_name key, bool *removed)
+const pt2_slot *pt2_writer_find(pt2_graph_writer *g, pt2_name key, bool *removed)
 {
+    *removed = false;
+    if (!g->known && know_names(g) < 0)
+        return NULL;
     const pt2_known *k = key.data ? known_at(g, key) : NULL;
-
     *removed = k && k->key.data && k->slot == FE_NONE_ID;
     return k && k->key.data && k->slot != FE_NONE_ID ? &g->slots[k->slot] : NULL;
 }
@@ -576,7 +594,7 @@ int pt2_writer_plan(pt2_graph_writer *g)
         if ((op == FE_OP_PLACEHOLDER && plan_input(g, id) < 0) || (op == FE_OP_CALL_FUNCTION && plan_call(g, id) < 0))
             return -1;
     }
-    return know_names(g);
+    return 0;
 }
 
 void pt2_writer_clear(pt2_graph_writer *g)

@@ -407,19 +407,20 @@ static PyObject *Expr_get_value(PyObject *self, void *unused)
 
 /* ---- the type ---- */
 
-PyDoc_STRVAR(expr_doc, "Expr(text, form='srepr')\n--\n\n"
-                       "A symbolic expression: a size, number or condition that depends on symbols.\n\n"
-                       "The text is read by a grammar and never evaluated. str() gives the text that sympy would print.\n\n"
-                       "Args:\n"
-                       "    text: the expression.\n"
-                       "    form: 'srepr', as files have it, or 'str', as sympy prints it.\n\n"
-                       "Raises:\n"
-                       "    ValueError: the text is no expression, is nested too deep, or means nothing.\n\n"
-                       "Example:\n"
-                       "    >>> from fastexport._core import Expr\n"
-                       "    >>> e = Expr(\"Add(Symbol('s17', positive=True, integer=True), Integer(1))\")\n"
-                       "    >>> str(e), e.op, e.symbols, e.evaluate(s17=4)\n"
-                       "    ('s17 + 1', 'Add', ('s17',), 5)");
+PyDoc_STRVAR(expr_doc,
+             "Expr(text, form='srepr')\n--\n\n"
+             "A symbolic expression: a size, number or condition that depends on symbols.\n\n"
+             "The text is read by a grammar and never evaluated. str() gives the text that sympy would print.\n\n"
+             "Args:\n"
+             "    text: the expression.\n"
+             "    form: 'srepr', as files have it, or 'str', as sympy prints it.\n\n"
+             "Raises:\n"
+             "    ValueError: the text is no expression, is nested too deep, or means nothing.\n\n"
+             "Example:\n"
+             "    >>> from fastexport._core import Expr\n"
+             "    >>> e = Expr(\"Add(Symbol('s17', positive=True, integer=True), Integer(1))\")\n"
+             "    >>> str(e), e.op, e.symbols, e.evaluate(s17=4)\n"
+             "    ('s17 + 1', 'Add', ('s17',), 5)");
 
 static PyMethodDef Expr_methods[] = {
     {"parse", (PyCFunction)(void (*)(void))Expr_parse, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, parse_doc},

@@ -340,6 +340,21 @@ const char placeholder_doc[] =
     "Make a placeholder node: an input of the graph. default_value, when given (None counts), is the value of\n"
     "the input when a caller leaves it out.";
 
+/* Whether an object is inspect.Signature.empty, which stands for no default in torch.fx: 1, 0, or -1 with an exception. While
+ * inspect is not loaded nobody can have it. */
+static int is_no_default(PyObject *o)
+{
+    PyObject *inspect = PyDict_GetItemString(PyImport_GetModuleDict(), "inspect"), *empty;
+    PyObject *signature = inspect ? PyObject_GetAttrString(inspect, "Signature") : NULL;
+
+    if (!inspect)
+        return 0;
+    empty = signature ? PyObject_GetAttrString(signature, "empty") : NULL;
+    Py_XDECREF(signature);
+    Py_XDECREF(empty); /* the class keeps it */
+    return empty ? o == empty : -1;
+}
+
 PyObject *Graph_placeholder(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const char *const names[] = {"name", "type_expr", "default_value", NULL};
@@ -350,7 +365,8 @@ PyObject *Graph_placeholder(PyObject *self, PyObject *const *args, Py_ssize_t na
     if (parse_call(&p, args, nargs, kwnames, v) < 0)
         return NULL;
     node_request r = {.op = FE_OP_PLACEHOLDER, .target = v[0], .type = none_as_null(v[1])};
-    return create_with_one(g, &r, v[2] == g->state->no_default ? NULL : v[2]);
+    int no_default = v[2] ? is_no_default(v[2]) : 1;
+    return no_default < 0 ? NULL : create_with_one(g, &r, no_default ? NULL : v[2]);
 }
 
 const char output_doc[] = "output($self, result, type_expr=None)\n--\n\n"

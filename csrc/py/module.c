@@ -35,9 +35,6 @@ static int import_name(const char *module_name, const char *name, PyObject **out
 
 static int import_names(module_state *st)
 {
-    PyObject *signature = NULL;
-    int result = -1;
-
     if (import_name("fastexport._errors", "FastExportError", &st->error) < 0 ||
         import_name("fastexport._facts", "target_facts", &st->facts) < 0 ||
         import_name("fastexport._facts", "call_facts", &st->call_facts) < 0 ||
@@ -55,14 +52,10 @@ static int import_names(module_state *st)
         import_name("fastexport._objects", "encode_meta", &st->encode_meta) < 0 ||
         import_name("fastexport._containers", "immutable_list", &st->list_type) < 0 ||
         import_name("fastexport._containers", "immutable_dict", &st->dict_type) < 0 ||
-        import_name("operator", "getitem", &st->getitem) < 0 || import_name("inspect", "Signature", &signature) < 0)
-        goto done;
-    st->no_default = PyObject_GetAttrString(signature, "empty");
+        import_name("operator", "getitem", &st->getitem) < 0)
+        return -1;
     st->empty_dict = PyObject_CallNoArgs(st->dict_type);
-    result = st->no_default && st->empty_dict ? 0 : -1;
-done:
-    Py_XDECREF(signature);
-    return result;
+    return st->empty_dict ? 0 : -1;
 }
 
 static int make_strings(module_state *st)
@@ -173,7 +166,7 @@ static int add_functions(PyObject *m)
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
     X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
     X(archive_type) X(program_type) X(storage_type) X(tensor_type) X(expr_type) X(format_error) X(make_object) \
-    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(no_default) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
+    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
     X(str_buffers) X(str_modules) X(str_is_wrapped) X(str_fields) X(str_custom_repr) X(str_stack_trace) \
     X(fx.node_type) X(fx.held)
 /* clang-format on */

@@ -4,27 +4,14 @@
  * since all the numbers may come from a hostile file. After that nothing of a tensor changes. The shape, the strides in
  * elements and the strides in bytes stand in the object itself, one after the other, so exports can point to them.
  *
- * All doors are read-only: the buffer protocol, __array_interface__ and DLPack of version 1. DLPack before version 1 can't
- * say so; there, a copy goes out. Types that the buffer protocol has no letter for (bfloat16, float8, complex32) go
- * through it as unsigned integers of their size. Files are little-endian, and so is every machine that torch runs on.
+ * All doors are read-only: the buffer protocol, __array_interface__ and DLPack (dlpack.c). Types that the buffer protocol
+ * has no letter for (bfloat16, float8, complex32) go through it as unsigned integers of their size. Files are little-endian, and so is every machine that torch runs on.
  */
 #include "tensor.h"
-
-#include <stdatomic.h>
 
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes of files have 64 bits");
 
 /* ---- types of elements ---- */
-
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
-enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E4M3FNUZ, DL_FLOAT8_E5M2, DL_FLOAT8_E5M2FNUZ, DL_FLOAT8_E8M0FNU };
-
-typedef struct {
-    int code; /* ScalarType of the file format */
-    uint8_t itemsize, dl_code;
-    const char *format;  /* of the buffer protocol */
-    const char *typestr; /* of __array_interface__; NULL: numpy has no such type */
-} element_type;
 
 #define CODE_BOOL 12
 
@@ -59,34 +46,6 @@ static const element_type *find_element(long code)
             return &elements[i];
     }
     return NULL;
-}
-
-typedef struct {
-    PyObject_VAR_HEAD PyObject *storage; /* NULL: a tensor without data, on the device meta */
-    PyObject *dtype, *device, *layout, *weakrefs;
-    const element_type *element;
-    int64_t storage_offset; /* in elements */
-    Py_ssize_t numel, nbytes;
-    Py_ssize_t extent; /* bytes from the first element to the end of the last */
-    int ndim;
-    bool requires_grad, is_param, c_contiguous, f_contiguous;
-    _Atomic bool checked; /* the elements are such as their type allows */
-    Py_ssize_t numbers[];
-} TensorObject;
-
-static Py_ssize_t *shape_of(TensorObject *t)
-{
-    return t->numbers;
-}
-
-static Py_ssize_t *strides_of(TensorObject *t)
-{
-    return t->numbers + t->ndim;
-}
-
-static Py_ssize_t *byte_strides_of(TensorObject *t)
-{
-    return t->numbers + 2 * t->ndim;
 }
 
 /* ---- making one ---- */
@@ -368,8 +327,7 @@ static int check_bools(TensorObject *t, const char *data)
     return 0;
 }
 
-/* The first element, in place; the storage is brought in where it is not yet. */
-static int touch(TensorObject *t, const char **data)
+int tensor_touch(TensorObject *t, const char **data)
 {
     if (!t->storage) {
         PyErr_SetString(PyExc_BufferError, "the tensor has no data: it is on the device meta");
@@ -422,11 +380,11 @@ static void gather(TensorObject *t, const char *from, char *to)
     }
 }
 
-static int gather_unlocked(TensorObject *t, char *to)
+int tensor_gather(TensorObject *t, char *to)
 {
     const char *data;
 
-    if (touch(t, &data) < 0)
+    if (tensor_touch(t, &data) < 0)
         return -1;
     Py_BEGIN_ALLOW_THREADS
     gather(t, data, to);
@@ -439,7 +397,7 @@ static PyObject *Tensor_tobytes(PyObject *self, PyObject *ignored)
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, ((TensorObject *)self)->nbytes);
 
     (void)ignored;
-    if (bytes && gather_unlocked((TensorObject *)self, PyBytes_AS_STRING(bytes)) < 0)
+    if (bytes && tensor_gather((TensorObject *)self, PyBytes_AS_STRING(bytes)) < 0)
         Py_CLEAR(bytes);
     return bytes;
 }
@@ -466,7 +424,7 @@ static int Tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     if ((c_only && !t->c_contiguous) || (fortran_only && !t->f_contiguous) ||
         (any && !t->c_contiguous && !t->f_contiguous))
         return refuse("the Tensor is not contiguous; tobytes() makes a contiguous copy");
-    if (touch(t, &data) < 0)
+    if (tensor_touch(t, &data) < 0)
         return -1;
     bool shaped = (flags & PyBUF_ND) == PyBUF_ND;
     *view = (Py_buffer){
@@ -481,233 +439,6 @@ static int Tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
         .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? byte_strides_of(t) : NULL,
     };
     return 0;
-}
-
-/* ---- DLPack ---- */
-
-/* The structs of DLPack 1.0, as https://dmlc.github.io/dlpack/latest/c_api.html has them. */
-typedef struct {
-    void *data;
-    int32_t device_type, device_id;
-    int32_t ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct dl_managed {
-    dl_tensor tensor;
-    void *context;
-    void (*deleter)(struct dl_managed *);
-} dl_managed;
-
-typedef struct dl_versioned {
-    uint32_t major, minor;
-    void *context;
-    void (*deleter)(struct dl_versioned *);
-    uint64_t flags;
-    dl_tensor tensor;
-} dl_versioned;
-
-#define DL_CPU 1
-#define DL_READ_ONLY 1u
-#define DL_IS_COPIED 2u
-
-static const char plain_name[] = "dltensor", versioned_name[] = "dltensor_versioned";
-
-/* What is handed out; it belongs to the capsule, then to the consumer. */
-typedef struct {
-    dl_managed plain;
-    dl_versioned versioned;
-    PyObject *owner; /* of the data, or NULL */
-    void *memory;    /* a copy of the data, or NULL */
-    int64_t numbers[];
-} dl_export;
-
-/* The consumer may call this in any thread, without the GIL, and when Python is gone. */
-static void export_free(dl_export *x)
-{
-    if (x->owner && Py_IsInitialized()) {
-        PyGILState_STATE gil = PyGILState_Ensure();
-        Py_DECREF(x->owner);
-        PyGILState_Release(gil);
-    }
-    PyMem_RawFree(x->memory);
-    PyMem_RawFree(x);
-}
-
-static void delete_plain(dl_managed *m)
-{
-    export_free(m->context);
-}
-
-static void delete_versioned(dl_versioned *m)
-{
-    export_free(m->context);
-}
-
-/* A consumer that takes the tensor renames the capsule; then it is no longer ours to delete. */
-static void capsule_free(PyObject *capsule)
-{
-    PyObject *type, *value, *traceback;
-    bool versioned = PyCapsule_IsValid(capsule, versioned_name);
-
-    if (!versioned && !PyCapsule_IsValid(capsule, plain_name))
-        return;
-    PyErr_Fetch(&type, &value, &traceback);
-    void *m = PyCapsule_GetPointer(capsule, versioned ? versioned_name : plain_name);
-    export_free(versioned ? ((dl_versioned *)m)->context : ((dl_managed *)m)->context);
-    PyErr_Restore(type, value, traceback);
-}
-
-static dl_export *export_new(TensorObject *t, bool copied)
-{
-    int ndim = t->ndim;
-    size_t numbers = 2 * (size_t)ndim * sizeof(int64_t);
-    dl_export *x = PyMem_RawCalloc(1, sizeof *x + numbers);
-
-    if (!x) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    Py_ssize_t stride = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        x->numbers[i] = shape_of(t)[i];
-        x->numbers[ndim + i] = copied ? stride : strides_of(t)[i];
-        if (t->numel)
-            stride *= shape_of(t)[i];
-    }
-    x->plain.tensor = (dl_tensor){
-        .device_type = DL_CPU,
-        .ndim = ndim,
-        .code = t->element->dl_code,
-        .bits = (uint8_t)(t->element->itemsize * 8),
-        .lanes = 1,
-        .shape = x->numbers,
-        .strides = x->numbers + ndim,
-    };
-    return x;
-}
-
-/* Point an export to the tensor's own data, or to a copy. */
-static int export_data(dl_export *x, TensorObject *t, bool copied)
-{
-    const char *data;
-
-    if (!copied) {
-        if (touch(t, &data) < 0)
-            return -1;
-        x->owner = Py_NewRef((PyObject *)t);
-        x->plain.tensor.data = t->numel ? (void *)(uintptr_t)data : NULL;
-        return 0;
-    }
-    if (!(x->memory = PyMem_RawMalloc(t->nbytes ? (size_t)t->nbytes : 1))) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    x->plain.tensor.data = t->numel ? x->memory : NULL;
-    return gather_unlocked(t, x->memory);
-}
-
-static PyObject *export_capsule(dl_export *x, bool versioned)
-{
-    x->plain.context = x;
-    x->plain.deleter = delete_plain;
-    x->versioned = (dl_versioned){
-        .major = 1,
-        .minor = 0,
-        .context = x,
-        .deleter = delete_versioned,
-        .flags = x->memory ? DL_IS_COPIED : DL_READ_ONLY,
-        .tensor = x->plain.tensor,
-    };
-    return PyCapsule_New(versioned ? (void *)&x->versioned : (void *)&x->plain, versioned ? versioned_name : plain_name,
-                         capsule_free);
-}
-
-/* The ints of a pair. */
-static int read_pair(PyObject *o, const char *what, long out[2])
-{
-    if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2) {
-        PyErr_Format(PyExc_TypeError, "%s must be a tuple of two ints, or None", what);
-        return -1;
-    }
-    for (int i = 0; i < 2; i++) {
-        out[i] = PyLong_AsLong(PyTuple_GET_ITEM(o, i));
-        if (out[i] == -1 && PyErr_Occurred())
-            return -1;
-    }
-    return 0;
-}
-
-static int read_version(PyObject *max_version, bool *versioned)
-{
-    long pair[2] = {0, 0};
-
-    if (max_version != Py_None && read_pair(max_version, "max_version", pair) < 0)
-        return -1;
-    *versioned = pair[0] >= 1;
-    return 0;
-}
-
-static int check_device(PyObject *dl_device)
-{
-    long pair[2] = {DL_CPU, 0};
-
-    if (dl_device != Py_None && read_pair(dl_device, "dl_device", pair) < 0)
-        return -1;
-    return pair[0] == DL_CPU && pair[1] == 0 ? 0 : refuse("a Tensor's data are in the memory of the CPU only");
-}
-
-/* Whether a copy goes out: asked for, or needed because the consumer could write, or the data are not aligned. */
-static int decide_copy(TensorObject *t, PyObject *copy, bool versioned, bool *copied)
-{
-    const char *data;
-    int asked = copy == Py_None ? 0 : PyObject_IsTrue(copy);
-
-    if (asked < 0 || touch(t, &data) < 0)
-        return -1;
-    bool aligned = (uintptr_t)data % (t->element->itemsize > 8 ? 8u : t->element->itemsize) == 0;
-    bool needed = !versioned || !aligned;
-    if (needed && copy != Py_None && !asked)
-        return refuse(versioned
-                          ? "the data are not aligned; only a copy can go out"
-                          : "the data are read-only, which DLPack can say from version 1 on; give max_version=(1, 0)");
-    *copied = asked || needed;
-    return 0;
-}
-
-static PyObject *Tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-    TensorObject *t = (TensorObject *)self;
-    PyObject *stream = Py_None, *max_version = Py_None, *dl_device = Py_None, *copy = Py_None, *capsule = NULL;
-    bool versioned, copied;
-
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$OOO:__dlpack__", names, &stream, &max_version, &dl_device,
-                                     &copy))
-        return NULL;
-    if (stream != Py_None) {
-        refuse("memory of the CPU has no streams: stream must be None");
-        return NULL;
-    }
-    if (read_version(max_version, &versioned) < 0 || check_device(dl_device) < 0 ||
-        decide_copy(t, copy, versioned, &copied) < 0)
-        return NULL;
-    dl_export *x = export_new(t, copied);
-    if (x && export_data(x, t, copied) == 0)
-        capsule = export_capsule(x, versioned);
-    if (x && !capsule)
-        export_free(x);
-    return capsule;
-}
-
-static PyObject *Tensor_dlpack_device(PyObject *self, PyObject *ignored)
-{
-    (void)self;
-    (void)ignored;
-    return Py_BuildValue("(ii)", DL_CPU, 0);
 }
 
 /* ---- what Python sees ---- */
@@ -759,7 +490,7 @@ static PyObject *Tensor_array_interface(PyObject *self, void *closure)
                             t->dtype);
     if (!t->storage) /* hasattr() has to answer no */
         return PyErr_Format(PyExc_AttributeError, "the tensor has no data: it is on the device meta");
-    if (touch(t, &data) < 0)
+    if (tensor_touch(t, &data) < 0)
         return NULL;
     PyObject *shape = tuple_of(shape_of(t), t->ndim);
     PyObject *strides = t->c_contiguous ? Py_NewRef(Py_None) : tuple_of(byte_strides_of(t), t->ndim);
@@ -892,14 +623,6 @@ PyDoc_STRVAR(torch_doc,
 PyDoc_STRVAR(tolist_doc,
              "tolist()\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
              "the number.\n\n" EXAMPLE_TENSOR ">>> t.tolist()\n[[0.0, 0.0], [0.0, 0.0]]");
-PyDoc_STRVAR(
-    dlpack_doc,
-    "__dlpack__(stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
-    "The data for another library, by DLPack; read-only and without a copy for max_version (1, 0) and later. An\n"
-    "older consumer could not know that it must not write, so it gets a copy.\n\n"
-    "Raises:\n    BufferError: copy=False where only a copy can go out, a device or a stream.\n\n" EXAMPLE_TENSOR
-    ">>> import numpy\n>>> numpy.from_dlpack(t).shape\n(2, 2)");
-PyDoc_STRVAR(dlpack_device_doc, "__dlpack_device__($self, /)\n--\n\nAlways (1, 0): the CPU.");
 PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the whole storage once.");
 PyDoc_STRVAR(copy_doc, "__copy__($self, /)\n--\n\nThe tensor itself: it never changes.");
 

@@ -11,6 +11,8 @@
 
 #include "archive.h"
 
+#include <stdatomic.h>
+
 /* Where the bytes of a storage are in an archive. */
 typedef struct {
     PyObject *owner;      /* keeps archive, entry and lock in place */
@@ -60,5 +62,57 @@ typedef struct {
 PyObject *tensor_new(module_state *st, const tensor_facts *facts);
 bool tensor_check(const module_state *st, PyObject *o);
 PyObject *tensor_storage(PyObject *tensor); /* borrowed */
+
+/* The rest is for the files that make up the type: tensor.c and dlpack.c. */
+
+typedef struct {
+    int code; /* ScalarType of the file format */
+    uint8_t itemsize, dl_code;
+    const char *format;  /* of the buffer protocol */
+    const char *typestr; /* of __array_interface__; NULL: numpy has no such type */
+} element_type;
+
+typedef struct {
+    PyVarObject ob_base;
+    PyObject *storage; /* NULL: a tensor without data, on the device meta */
+    PyObject *dtype, *device, *layout, *weakrefs;
+    const element_type *element;
+    int64_t storage_offset; /* in elements */
+    Py_ssize_t numel, nbytes;
+    Py_ssize_t extent; /* bytes from the first element to the end of the last */
+    int ndim;
+    bool requires_grad, is_param, c_contiguous, f_contiguous;
+    _Atomic bool checked; /* the elements are such as their type allows */
+    Py_ssize_t numbers[];
+} TensorObject;
+
+static inline Py_ssize_t *shape_of(TensorObject *t)
+{
+    return t->numbers;
+}
+
+static inline Py_ssize_t *strides_of(TensorObject *t)
+{
+    return t->numbers + t->ndim;
+}
+
+static inline Py_ssize_t *byte_strides_of(TensorObject *t)
+{
+    return t->numbers + 2 * t->ndim;
+}
+
+/* The first element, in place; brings the storage in where that was not done yet. -1 with an exception. */
+int tensor_touch(TensorObject *t, const char **data);
+/* Copy the elements in C order, without the GIL. */
+int tensor_gather(TensorObject *t, char *to);
+
+/* ---- dlpack.c ---- */
+
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E4M3FNUZ, DL_FLOAT8_E5M2, DL_FLOAT8_E5M2FNUZ, DL_FLOAT8_E8M0FNU };
+
+PyObject *Tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *Tensor_dlpack_device(PyObject *self, PyObject *ignored);
+extern const char dlpack_doc[], dlpack_device_doc[];
 
 #endif

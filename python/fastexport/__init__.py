@@ -7,14 +7,12 @@ until a torch object is handed in.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastexport import _core, pt2e
+from fastexport import _core
 from fastexport._core import Expr, Node, Tensor
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
-from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
 from fastexport._errors import Fault, FastExportError, FormatError, LintError, LintFault, VerifyError
 from fastexport._graph import Graph
 from fastexport._operators import Operator
@@ -22,27 +20,31 @@ from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, ru
 from fastexport._program import LIMITS, ExportedProgram, GraphModule, is_pt2, load
 from fastexport._ranges import ValueRange
 from fastexport._results import PassResult
-from fastexport._save import save
-from fastexport._signature import (
-    ConstantArgument,
-    CustomObjArgument,
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    ModuleCallEntry,
-    ModuleCallSignature,
-    OutputKind,
-    OutputSpec,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
-    TensorArgument,
-    TokenArgument,
-)
-from fastexport._symbols import SymBool, SymFloat, SymInt
-from fastexport._tensor_meta import TensorMeta
-from fastexport._treespec import TreeSpec
-from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
+
+if TYPE_CHECKING:
+    from fastexport import pt2e
+    from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
+    from fastexport._save import save
+    from fastexport._signature import (
+        ConstantArgument,
+        CustomObjArgument,
+        ExportGraphSignature,
+        InputKind,
+        InputSpec,
+        ModuleCallEntry,
+        ModuleCallSignature,
+        OutputKind,
+        OutputSpec,
+        SymBoolArgument,
+        SymFloatArgument,
+        SymIntArgument,
+        TensorArgument,
+        TokenArgument,
+    )
+    from fastexport._symbols import SymBool, SymFloat, SymInt
+    from fastexport._tensor_meta import TensorMeta
+    from fastexport._treespec import TreeSpec
+    from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
 
@@ -105,7 +107,52 @@ __all__ = [
     "uninstall",
 ]
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())
+# What `load` needs is there at once; the rest is imported when it is first asked for, as opening a file should not
+# wait for it.
+_LATER = {
+    "acceleration": ("AccelerationError", "accelerate", "install", "uninstall"),
+    "_edits": ("Insertion", "erase_nodes", "insert_nodes", "replace_all_uses"),
+    "_save": ("save",),
+    "_signature": (
+        "ConstantArgument",
+        "CustomObjArgument",
+        "ExportGraphSignature",
+        "InputKind",
+        "InputSpec",
+        "ModuleCallEntry",
+        "ModuleCallSignature",
+        "OutputKind",
+        "OutputSpec",
+        "SymBoolArgument",
+        "SymFloatArgument",
+        "SymIntArgument",
+        "TensorArgument",
+        "TokenArgument",
+    ),
+    "_symbols": ("SymBool", "SymFloat", "SymInt"),
+    "_tensor_meta": ("TensorMeta",),
+    "_treespec": ("TreeSpec",),
+}
+_MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
+_MODULES = ("acceleration", "pt2e")
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"fastexport.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'fastexport' has no attribute {name!r}")
+    value = getattr(import_module(f"fastexport.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
+
+
 Mapping.register(_core.Users)
 MutableMapping.register(_core.Meta)
 

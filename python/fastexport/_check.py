@@ -80,9 +80,13 @@ def _write_findings(path: str, faults: list[Fault]) -> None:
         print(f"{escape(path)}: {shown} {fault.code} {escape(f'{where}: ' if where else '')}{escape(fault.message)}")
     errors = sum(fault.is_error for fault in faults)
     if errors or faults:
-        write(f"{path}: {errors} errors, {len(faults) - errors} warnings")
+        write(f"{path}: {_count(errors, 'error')}, {_count(len(faults) - errors, 'warning')}")
     else:
         write(f"{path}: ok")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def explain(options: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from fastexport._show import subgraphs_of
@@ -50,9 +51,14 @@ def compare(a: ExportedProgram, b: ExportedProgram) -> dict[str, list[str]]:
     return changes
 
 
+def _line(node: Any) -> str:
+    """A node without the number of its users, which follows from the other nodes."""
+    return re.sub(r" : \[num_users=\d+\]", "", node.format_node() or str(node), count=1)
+
+
 def _graphs(a: Graph, b: Graph) -> list[str]:
-    first = {node.name: node.format_node() or str(node) for node in a.nodes}
-    second = {node.name: node.format_node() or str(node) for node in b.nodes}
+    first = {node.name: _line(node) for node in a.nodes}
+    second = {node.name: _line(node) for node in b.nodes}
     lines = [f"- {text}" for name, text in first.items() if name not in second]
     for name, text in second.items():
         if name not in first:

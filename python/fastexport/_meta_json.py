@@ -1,7 +1,7 @@
 """The meta of nodes as .pt2 files hold it: values as JSON, metadata as strings.
 
-Both directions; what was decoded and not changed is encoded as the same JSON. Nothing is imported, looked up or run for a
-text of a file. Source: serialize_metadata and deserialize_metadata in torch/_export/serde/serialize.py of torch 2.13.
+Both directions; what was decoded and not changed is encoded as the same JSON. Nothing is imported, looked up or run for
+a text of a file. Source: serialize_metadata and deserialize_metadata in torch/_export/serde/serialize.py of torch 2.13.
 
 >>> decode_metadata({"torch_fn": "relu_1;function.relu", "nn_module_stack": "L__self__,,net.Net"})
 {'nn_module_stack': {'L__self__': ('', 'net.Net')}, 'torch_fn': ('relu_1', 'function.relu')}
@@ -29,7 +29,7 @@ _BETWEEN_ITEMS = ";"
 
 
 class MetadataText(str):
-    """The text of a metadata entry that is kept as the file has it: under a key that is not known, or not well formed."""
+    """The text of a metadata entry that is kept as it is: under a key that is not known, or not well formed."""
 
     __slots__ = ()
 
@@ -153,8 +153,8 @@ def decode_metadata(strings: Mapping[str, str]) -> dict[str, Any]:
     """The metadata of a node, or of a graph module, from the strings of a file.
 
     ``nn_module_stack`` becomes a dict of (path, type) under each key, ``source_fn_stack`` a list of (name, target),
-    ``torch_fn`` a tuple, ``custom`` what its JSON says, ``from_node`` a list of NodeSource. Types and targets stay texts.
-    A text that is not of the known form, or stands under an unknown key, is kept as a MetadataText.
+    ``torch_fn`` a tuple, ``custom`` what its JSON says, ``from_node`` a list of NodeSource. Types and targets stay
+    texts. A text that is not of the known form, or stands under an unknown key, is kept as a MetadataText.
 
     Args:
         strings: the metadata of a Node in the file.
@@ -378,7 +378,7 @@ def _encode_value(value: Any) -> dict[str, Any]:
 
 
 def value_json(value: Any) -> str:
-    """The JSON text of a node's value: ``{"as_tensor": ...}``, ``{"as_sym_int": ...}``, ``{"as_list": [...]}`` and so on.
+    """The JSON text of a node's value: ``{"as_tensor": ...}``, ``{"as_sym_int": ...}``, ``{"as_list": [...]}`` ...
 
     Args:
         value: what ``meta["val"]`` holds.

@@ -6,7 +6,6 @@ an object of torch could be told apart by it, and then torch is loaded. The rule
 """
 
 import builtins
-import inspect
 import keyword
 import re
 import sys
@@ -133,6 +132,8 @@ def _qualified_name(function: object) -> str:
         return f"torch.Tensor.{name}"
     if name == "<lambda>":
         try:
+            import inspect
+
             name = inspect.getsource(function).split("=")[0].strip()  # type: ignore[arg-type]
         except Exception as error:
             raise RuntimeError("Unable to represent lambda") from error

@@ -15,21 +15,11 @@ from fastexport import _core
 from fastexport._errors import Fault, FormatError, VerifyError
 from fastexport._graph import Graph
 from fastexport._ranges import ValueRange
-from fastexport._signature import (
-    INPUT_KINDS,
-    OUTPUT_KINDS,
-    ExportGraphSignature,
-    InputSpec,
-    ModuleCallEntry,
-    ModuleCallSignature,
-    OutputSpec,
-    argument_of_json,
-    argument_of_spec,
-)
 from fastexport._state import Storages, TensorDict
 
 if TYPE_CHECKING:
     from fastexport._core import Program, Tensor
+    from fastexport._signature import ExportGraphSignature, ModuleCallEntry
     from fastexport._treespec import TreeSpec
 
 Level = Literal["lenient", "strict"]
@@ -149,33 +139,9 @@ class ExportedProgram:
     @property
     def graph_signature(self) -> ExportGraphSignature:
         """What inputs and outputs stand for, now: made anew at each call."""
-        signature = self._graph._signature()
-        inputs, outputs = signature if signature is not None else ([], [])
-        return ExportGraphSignature(
-            [self._input_spec(spec) for spec in inputs], [self._output_spec(spec) for spec in outputs]
-        )
+        from fastexport._signature import signature_of
 
-    def _argument_in_file(self, specs: str, origin: int) -> Any:
-        if origin < 0:
-            return None
-        spec = self._program.json("model", "graph_module", "signature", specs, origin)
-        ((tag, value),) = spec.items()
-        if tag in ("user_input", "user_output"):
-            return argument_of_json(value["arg"])
-        return argument_of_json({"as_custom_obj": value["arg"]}) if tag == "custom_obj" else None
-
-    def _input_spec(self, spec: tuple[Any, ...]) -> InputSpec:
-        kind, node, value, name, target, persistent, origin = spec
-        was = self._argument_in_file("input_specs", origin) if INPUT_KINDS[kind].name in _ASKED else None
-        arg = _token(node) if INPUT_KINDS[kind].name == "TOKEN" else argument_of_spec(node, value, name, was)
-        is_buffer = INPUT_KINDS[kind].name == "BUFFER"
-        return InputSpec(INPUT_KINDS[kind], arg, target, persistent if is_buffer else None)
-
-    def _output_spec(self, spec: tuple[Any, ...]) -> OutputSpec:
-        kind, node, value, name, target, _, origin = spec
-        was = self._argument_in_file("output_specs", origin) if OUTPUT_KINDS[kind].name in _ASKED else None
-        arg = _token(node) if OUTPUT_KINDS[kind].name == "TOKEN" else argument_of_spec(node, value, name, was)
-        return OutputSpec(OUTPUT_KINDS[kind], arg, target)
+        return signature_of(self._graph, self._program)
 
     @property
     def state_dict(self) -> TensorDict:
@@ -199,22 +165,9 @@ class ExportedProgram:
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]:
         """The modules of the program, the program itself first."""
-        entries = self._program.json("model", "graph_module", "module_call_graph")
-        return [ModuleCallEntry(entry["fqn"], self._call_signature(entry.get("signature"))) for entry in entries]
+        from fastexport._signature import module_calls_of
 
-    @staticmethod
-    def _call_signature(signature: dict[str, Any] | None) -> ModuleCallSignature | None:
-        from fastexport._treespec import TreeSpec
-
-        if signature is None:
-            return None
-        return ModuleCallSignature(
-            [argument_of_json(a) for a in signature["inputs"]],
-            [argument_of_json(a) for a in signature["outputs"]],
-            TreeSpec.from_json(signature["in_spec"]),
-            TreeSpec.from_json(signature["out_spec"]),
-            signature.get("forward_arg_names"),
-        )
+        return module_calls_of(self._program)
 
     @property
     def call_spec(self) -> CallSpec:
@@ -395,15 +348,6 @@ class ExportedProgram:
             f"ExportedProgram:\n    {graph}\nGraph signature: {signature}\n"
             f"Range constraints: {self.range_constraints}\n"
         )
-
-
-_ASKED = ("USER_INPUT", "CUSTOM_OBJ", "USER_OUTPUT")  # kinds whose argument's class the file has to tell
-
-
-def _token(node: str | None) -> Any:
-    from fastexport._signature import TokenArgument
-
-    return TokenArgument(node or "")
 
 
 def _from_bytes(data: bytes) -> ExportedProgram:

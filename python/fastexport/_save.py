@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
@@ -64,6 +62,8 @@ def save(
         return
     if not hasattr(path_or_file, "write"):
         raise TypeError("save() writes to a path or a binary file")
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "archive.pt2")
         _core.write_archive(path, "archive", _parts(program, extra_files))
@@ -74,7 +74,7 @@ def save(
 
 def _root(path: str | bytes) -> str:
     """The top folder: the file's name without its last extension, as torch has it."""
-    return Path(os.fsdecode(path)).stem or "archive"
+    return os.path.splitext(os.path.basename(os.fsdecode(path)))[0] or "archive"
 
 
 def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | None) -> list[tuple[str, Source]]:

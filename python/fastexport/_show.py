@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from fastexport._naming import pretty
 from fastexport._summary import count_subgraphs, elements_of, size_text, sizes_by_dtype
 from fastexport._terminal import complain_of_name, write, write_json, write_table
 
@@ -61,11 +62,15 @@ def subgraphs_of(graph: Graph, prefix: str = "") -> list[tuple[str, Graph]]:
     return found
 
 
+def _target_text(node: Any) -> str:
+    return node.target if isinstance(node.target, str) else pretty(node.target)
+
+
 def _node_json(node: Any) -> dict[str, Any]:
     return {
         "name": node.name,
         "op": node.op,
-        "target": str(node.target),
+        "target": _target_text(node),
         "args": [str(arg) for arg in node.args],
         "kwargs": {key: str(value) for key, value in node.kwargs.items()},
         "users": [user.name for user in node.users],
@@ -132,7 +137,7 @@ def _show_subgraph(program: ExportedProgram, options: Any) -> int:
 
 def _write_nodes(graph: Graph) -> None:
     rows = [("opcode", "name", "target", "args", "kwargs")]
-    rows += [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes]
+    rows += [(n.op, n.name, _target_text(n), str(n.args), str(n.kwargs)) for n in graph.nodes]
     write_table(rows)
 
 
@@ -162,7 +167,7 @@ def stats(programs: list[tuple[str, ExportedProgram]], options: Any) -> int:
 def _statistics(program: ExportedProgram) -> dict[str, Any]:
     graphs = [program.graph, *(graph for _, graph in subgraphs_of(program.graph))]
     nodes = [node for graph in graphs for node in graph.nodes]
-    operators = Counter(str(node.target) for node in nodes if node.op == "call_function")
+    operators = Counter(pretty(node.target) for node in nodes if node.op == "call_function")
     table: dict[str, Any] = {
         "nodes": len(nodes),
         "subgraphs": count_subgraphs(program.graph),

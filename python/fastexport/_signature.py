@@ -5,10 +5,14 @@ Names, fields, printed forms and derived properties are those of torch.export.gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastexport._core import Program
+    from fastexport._graph import Graph
 
 
 @dataclass
@@ -331,8 +335,8 @@ class ModuleCallEntry:
 
 # ---- from what the file and the core hold ----------------------------------------------------------
 
-INPUT_KINDS = tuple(InputKind)  # by the core's numbers
-OUTPUT_KINDS = (
+_INPUT_KINDS = tuple(InputKind)  # by the core's numbers
+_OUTPUT_KINDS = (
     OutputKind.USER_OUTPUT,
     OutputKind.LOSS_OUTPUT,
     OutputKind.BUFFER_MUTATION,
@@ -342,8 +346,7 @@ OUTPUT_KINDS = (
     OutputKind.PARAMETER_MUTATION,
     OutputKind.TOKEN,
 )
-
-_NAMED = {
+_NAMED: dict[str, Callable[[str], ArgumentSpec]] = {
     "as_tensor": TensorArgument,
     "as_sym_int": SymIntArgument,
     "as_sym_float": SymFloatArgument,
@@ -351,7 +354,69 @@ _NAMED = {
 }
 
 
-def argument_of_json(argument: Mapping[str, Any]) -> ArgumentSpec:
+def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
+    """The signature of a program's graph as it is now; the file tells the classes of arguments."""
+    signature = graph._signature()
+    if signature is None:
+        return ExportGraphSignature([], [])
+    inputs, outputs = signature
+    return ExportGraphSignature(
+        [_input_spec(spec, program) for spec in inputs], [_output_spec(spec, program) for spec in outputs]
+    )
+
+
+def module_calls_of(program: Program) -> list[ModuleCallEntry]:
+    """The module call graph of a file."""
+    entries = program.json("model", "graph_module", "module_call_graph")
+    return [ModuleCallEntry(entry["fqn"], _call_signature(entry.get("signature"))) for entry in entries]
+
+
+def _call_signature(signature: dict[str, Any] | None) -> ModuleCallSignature | None:
+    from fastexport._treespec import TreeSpec
+
+    if signature is None:
+        return None
+    return ModuleCallSignature(
+        [_argument_of_json(argument) for argument in signature["inputs"]],
+        [_argument_of_json(argument) for argument in signature["outputs"]],
+        TreeSpec.from_json(signature["in_spec"]),
+        TreeSpec.from_json(signature["out_spec"]),
+        signature.get("forward_arg_names"),
+    )
+
+
+def _input_spec(spec: tuple[Any, ...], program: Program) -> InputSpec:
+    number, node, value, name, target, persistent, origin = spec
+    kind = _INPUT_KINDS[number]
+    if kind is InputKind.TOKEN:
+        return InputSpec(kind, TokenArgument(node or ""), target)
+    was = None
+    if kind in (InputKind.USER_INPUT, InputKind.CUSTOM_OBJ):
+        was = _argument_in_file(program, "input_specs", origin)
+    arg = _argument(node, value, name, was)
+    return InputSpec(kind, arg, target, persistent if kind is InputKind.BUFFER else None)
+
+
+def _output_spec(spec: tuple[Any, ...], program: Program) -> OutputSpec:
+    number, node, value, name, target, _, origin = spec
+    kind = _OUTPUT_KINDS[number]
+    if kind is OutputKind.TOKEN:
+        return OutputSpec(kind, TokenArgument(node or ""), target)
+    was = _argument_in_file(program, "output_specs", origin) if kind is OutputKind.USER_OUTPUT else None
+    return OutputSpec(kind, _argument(node, value, name, was), target)
+
+
+def _argument_in_file(program: Program, specs: str, origin: int) -> ArgumentSpec | None:
+    """What the file says of an input or output; None for one that an edit made."""
+    if origin < 0:
+        return None
+    ((tag, value),) = program.json("model", "graph_module", "signature", specs, origin).items()
+    if tag == "custom_obj":
+        return _argument_of_json({"as_custom_obj": value["arg"]})
+    return _argument_of_json(value["arg"]) if tag in ("user_input", "user_output") else None
+
+
+def _argument_of_json(argument: Mapping[str, Any]) -> ArgumentSpec:
     """An Argument of the file's schema as one of the classes above."""
     ((tag, value),) = argument.items()
     if tag == "as_custom_obj":
@@ -364,12 +429,12 @@ def argument_of_json(argument: Mapping[str, Any]) -> ArgumentSpec:
     return ConstantArgument("", None if tag == "as_none" else value)
 
 
-def argument_of_spec(node: str | None, value: _Constant, name: str | None, was: ArgumentSpec | None) -> ArgumentSpec:
+def _argument(node: str | None, value: _Constant, name: str | None, was: ArgumentSpec | None) -> ArgumentSpec:
     """The argument of an input or output as it is now; `was` is what the file says of it."""
     if node is None:
         return ConstantArgument(name or "", value)
     if isinstance(was, CustomObjArgument):
         return CustomObjArgument(node, was.class_fqn)
-    if was is None or isinstance(was, ConstantArgument):
-        return TensorArgument(node)
-    return type(was)(node)
+    if isinstance(was, SymIntArgument | SymFloatArgument | SymBoolArgument):
+        return type(was)(node)
+    return TensorArgument(node)

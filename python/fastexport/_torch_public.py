@@ -15,6 +15,7 @@ import torch.fx
 from torch.fx.node import map_aggregate
 
 from fastexport import _core, _fact_tables, _facts
+from fastexport._dtypes import to_torch
 from fastexport._errors import LintFault
 from fastexport._graph import Graph
 
@@ -54,11 +55,19 @@ def read(source: torch.fx.Graph, graph: Graph) -> list[str]:
     return [node.target for node in nodes if node.op in ("get_attr", "call_module") and isinstance(node.target, str)]
 
 
+def _target_of(node: Any) -> Any:
+    """What a node calls in torch: of an Operator the function that it names."""
+    try:
+        return to_torch(node.target)
+    except ValueError as error:
+        raise ValueError(f"node '{node}': {error}") from None
+
+
 def build(graph: Graph, built: torch.fx.Graph) -> None:
     """Fill an empty torch graph from a native one.
 
     Raises:
-        ValueError: a call_function node has a string as its target.
+        ValueError: a call_function node has a string as its target, or an Operator of which torch knows nothing.
     """
     nodes = list(graph.nodes)
     for node in nodes:
@@ -67,7 +76,11 @@ def build(graph: Graph, built: torch.fx.Graph) -> None:
                 f"node '{node}' calls {node.target!r} by its name only, as a program read without torch does; give the "
                 "node a callable as its target before the graph becomes a torch.fx graph"
             )
-    made = {node: built.create_node(node.op, node.target, name=node.name, type_expr=node.type) for node in nodes}
+    targets = [_target_of(node) for node in nodes]
+    made = {
+        node: built.create_node(node.op, target, name=node.name, type_expr=node.type)
+        for node, target in zip(nodes, targets, strict=True)
+    }
 
     def leaf(value: Any) -> Any:
         return made[value] if isinstance(value, _core.Node) else value

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from fastexport._program import ExportedProgram
 
 
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what torch notes for a node that belongs to no module
+
+
 class Module:
     """One module of the tree.
 
@@ -62,6 +65,8 @@ def module_tree(program: ExportedProgram) -> Module:
         stack = node.meta.get("nn_module_stack") or {}
         module = root
         for path, kind in stack.values():
+            if kind == _NO_MODULE:
+                continue
             module = root.at(_plain(path))
             module.type = kind.rsplit(".", 1)[-1]
         module.operators[getattr(node.target, "__name__", str(node.target))] += 1

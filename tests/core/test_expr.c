@@ -115,7 +115,8 @@ static void test_str_form(void)
         {"2**-1*s0", "Mul(Rational(1, 2), " S0 ")"},
         {"Max(1, s0)", "Max(Integer(1), " S0 ")"},
         {"s0 >= 2", "GreaterThan(" S0 ", Integer(2))"},
-        {"(s0 > 1) & ~(s1 > 2)", "And(StrictGreaterThan(" S0 ", Integer(1)), Not(StrictGreaterThan(" S1 ", Integer(2))))"},
+        {"(s0 > 1) & ~(s1 > 2)",
+         "And(StrictGreaterThan(" S0 ", Integer(1)), Not(StrictGreaterThan(" S1 ", Integer(2))))"},
     };
     fe_exprs *pool = pool_new();
 
@@ -213,6 +214,28 @@ static void test_depth(void)
     fe_expr e = fe_expr_parse_str(pool, text, 3 * DEPTH - 1, 10, &err);
     CHECK(e);
     CHECK_TEXT(written(fe_expr_str, e), "100000*s0");
+    fe_exprs_free(pool);
+}
+
+/* A short text that asks for much: each bracket multiplies all that stands inside. */
+static void test_work(void)
+{
+    enum { LEVELS = 150, TERMS = 4000 };
+    static char text[3 * LEVELS + 7 * TERMS];
+    fe_exprs *pool = pool_new();
+    fe_expr_error err;
+    size_t len = 0;
+
+    for (int i = 0; i < LEVELS; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "-(");
+    for (int i = 0; i < TERMS; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "a%d+", i);
+    text[len - 1] = ')';
+    for (int i = 1; i < LEVELS; i++)
+        text[len++] = ')';
+    CHECK(!fe_expr_parse_str(pool, text, len, 1000, &err) && err.fault == FE_EXPR_RANGE);
+    CHECK(fe_exprs_count(pool) < 4 * TERMS);
+    must_parse(pool, "2*(s0 + 1)", false); /* the next text has its own allowance */
     fe_exprs_free(pool);
 }
 
@@ -358,7 +381,8 @@ static void test_values_refused(void)
 
 static void test_no_memory(void)
 {
-    static const char srepr[] = "Add(Mul(Integer(2), " S1 ", " S0 "), Max(" S0 ", Integer(1)), Float('2.5', precision=53))";
+    static const char srepr[] =
+        "Add(Mul(Integer(2), " S1 ", " S0 "), Max(" S0 ", Integer(1)), Float('2.5', precision=53))";
     static const char str[] = "3*(s1 + s0 + 2*s0**2 - a*b*c) // 2 + f0 % 7 - (s0*s1)**2/5";
     test_memory memory;
     size_t failures = 0;
@@ -407,6 +431,7 @@ int main(void)
     RUN(test_str_form);
     RUN(test_refused);
     RUN(test_depth);
+    RUN(test_work);
     RUN(test_facts);
     RUN(test_values);
     RUN(test_values_refused);

@@ -113,7 +113,7 @@ static inline void check_clean(const char *file, int line, const pt2_report *r)
 
 /* ---- input and output that fails ---- */
 
-/* These stand before libc's for all code of the program but the shared libraries; libzip reads and writes through us. */
+/* These stand before libc's for all code of the program; libzip reads and writes through it. */
 static size_t io_calls, io_fail_at = SIZE_MAX; /* calls so far; the call that fails */
 static int io_error = EIO;                     /* 0: an early end */
 

@@ -2,6 +2,7 @@
  * and every allocation and every read failing in turn. */
 #define _DEFAULT_SOURCE
 #include "files.h"
+#include "archive_internal.h"
 
 #include <dirent.h>
 
@@ -739,6 +740,81 @@ static void test_hand_ends(void)
     free(b.data);
 }
 
+/* An archive whose second entry lies in the data of the first. */
+static void test_overlap(void)
+{
+    hand_entry inner = {.name = "r/inner", .content = "inside"};
+    hand_zip z = hand_new();
+    fe_buffer local;
+    char outer[256];
+
+    /* What is in the way is made of bytes that a C string may hold, but for the numbers of the inner header. */
+    fe_buffer_init(&local, &fe_libc_allocator);
+    put_record(&local, &inner, true, 0);
+    fe_buffer_text(&local, inner.content);
+    memset(outer, 'o', sizeof outer);
+    outer[100 + local.len] = '\0';
+    hand_add(&z, (hand_entry){.name = "r/outer", .content = outer});
+    put_record(&z.directory, &inner, false, 40);
+    z.count++;
+    memcpy(z.out.data + 40, local.data, local.len);
+    bytes b = hand_end(&z, NULL, 0);
+    opened o = open_bytes(b, &fe_libc_allocator);
+    CHECK(!o.archive);
+    CHECK_ERROR(&o.report, PT2_ZIP, "outer", "overlaps 'inner'");
+    close_opened(&o);
+    fe_buffer_clear(&local);
+    free(b.data);
+}
+
+/* A deflated entry that cannot have the size it says; an archive in parts. */
+static void test_impossible(void)
+{
+    hand_zip z = hand_new();
+
+    hand_add(&z, (hand_entry){.name = "r/a", .content = "0123456789", .method = 8});
+    memcpy(z.out.data + 22, "\xff\xff\0", 4);
+    memcpy(z.directory.data + 24, "\xff\xff\0", 4);
+    bytes b = hand_end(&z, NULL, 0);
+    opened o = open_bytes(b, &fe_libc_allocator);
+    CHECK_ERROR(&o.report, PT2_ZIP, "a", "10 bytes cannot inflate to 65535");
+    close_opened(&o);
+    free(b.data);
+    z = hand_new();
+    hand_add(&z, (hand_entry){.name = "r/a"});
+    b = hand_end(&z, NULL, 0);
+    for (size_t at = 4; at < 10; at += 2) { /* this disk, disk of the directory, entries on this disk */
+        b.data[b.len - 22 + at] ^= 2;
+        o = open_bytes(b, &fe_libc_allocator);
+        CHECK_ERROR(&o.report, PT2_ZIP, NULL, "several parts");
+        close_opened(&o);
+        b.data[b.len - 22 + at] ^= 2;
+    }
+    free(b.data);
+}
+
+/* Names chosen so that they all want one place of the table: refused, not searched for ever. */
+static void test_chosen_names(void)
+{
+    enum { COUNT = 1100, SLOTS = 4096 };
+    static char texts[COUNT][16];
+    static pt2_entry entries[COUNT];
+    pt2_names names;
+    pt2_report r;
+
+    for (unsigned n = 0, i = 0; n < COUNT; i++) {
+        int len = snprintf(texts[n], sizeof texts[n], "%u", i);
+        if ((fe_mix(pt2_name_hash(texts[n], (size_t)len)) & (SLOTS - 1)) == 7)
+            entries[n] = (pt2_entry){.full_name = texts[n], .name = texts[n]}, n++;
+    }
+    pt2_report_init(&r, &fe_libc_allocator, NULL);
+    CHECK(pt2_names_init(&names, entries, COUNT, &fe_libc_allocator, &r) < 0);
+    CHECK_INT(names.mask, SLOTS - 1);
+    CHECK_ERROR(&r, PT2_LIMIT, NULL, "too many names with one hash");
+    pt2_names_clear(&names, &fe_libc_allocator);
+    pt2_report_clear(&r);
+}
+
 /* Many entries, and names that share all but their end: opening stays linear, finding constant. */
 static void test_many(void)
 {
@@ -769,6 +845,9 @@ int main(void)
     RUN(test_hand_names);
     RUN(test_hand_records);
     RUN(test_hand_ends);
+    RUN(test_overlap);
+    RUN(test_impossible);
+    RUN(test_chosen_names);
     RUN(test_many);
     RUN(test_limits);
     RUN(test_sink_fails);

@@ -1,4 +1,4 @@
-/* test_json.c - parsing: what is JSON, what is not and where, duplicates, depth, numbers; texts as Python writes them. */
+/* test_json.c - parsing: what is JSON, what is not and where, duplicates, depth, numbers; texts as Python has them. */
 #include "files.h"
 
 #include "json.h"

@@ -447,8 +447,8 @@ static void test_no_memory(void)
     close_folder();
 }
 
-/* Reads, writes, flushes and the renaming, each failing in turn; only the flush of the folder comes after the file is in
- * place, and is a warning. */
+/* Reads, writes, flushes and the renaming, each failing in turn; only the flush of the folder comes after the file is
+ * in place, and is a warning. */
 static void test_failing_files(void)
 {
     static const int errors[] = {ENOSPC, 0, EINTR};

@@ -47,11 +47,15 @@ static void test_names(void)
         {"x y", false, false, false, false},
         {"x\n", false, false, false, false},
         {"x=__import__('os').mkdir('RAN_CODE')", false, false, false, false},
-        {"a\xc2\xa0""b", false, false, false, false},           /* a blank that does not look so */
-        {"a\xe2\x80\xae""b", false, false, false, false},       /* turns text round */
-        {"a\xff", false, false, false, false},                  /* no UTF-8 */
-        {"\xed\xa0\x80", false, false, false, false},           /* a surrogate */
-        {"\xef\xbc\x88", false, false, false, false},           /* a wide bracket */
+        {"a\xc2\xa0"
+         "b",
+         false, false, false, false}, /* a blank that does not look so */
+        {"a\xe2\x80\xae"
+         "b",
+         false, false, false, false},                 /* turns text round */
+        {"a\xff", false, false, false, false},        /* no UTF-8 */
+        {"\xed\xa0\x80", false, false, false, false}, /* a surrogate */
+        {"\xef\xbc\x88", false, false, false, false}, /* a wide bracket */
         {"a.b", false, true, false, false},
         {"layers.0.fc", false, true, false, false},
         {"a..b", false, false, false, false},
@@ -88,7 +92,7 @@ static void test_names(void)
 #define LEAF "{\"type\": null, \"context\": null, \"children_spec\": []}"
 #define SPEC(type, context, children) \
     "[1, {\"type\": \"" type "\", \"context\": " context ", \"children_spec\": [" children "]}]"
-#define DEFAULT(module, name, keys)                                                                             \
+#define DEFAULT(module, name, keys) \
     "{\"default_factory_module\": \"" module "\", \"default_factory_name\": \"" name "\", \"dict_context\": [" keys "]}"
 #define ENUM(fqn, name) "\"[{\\\"__enum__\\\": true, \\\"fqn\\\": \\\"" fqn "\\\", \\\"name\\\": \\\"" name "\\\"}]\""
 
@@ -183,8 +187,9 @@ static void test_treespec_limits(void)
     size_t len = 0;
 
     for (int i = 0; i < DEPTH; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s{\"type\": \"builtins.tuple\", \"context\": \"null\", "
-                                                               "\"children_spec\": [",
+        len += (size_t)snprintf(text + len, sizeof text - len,
+                                "%s{\"type\": \"builtins.tuple\", \"context\": \"null\", "
+                                "\"children_spec\": [",
                                 i ? "" : "[1, ");
     for (int i = 0; i < DEPTH; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "]}");
@@ -304,11 +309,13 @@ static void check_metadata(const char *key, const char *text, int errors, int wa
 
 static void test_metadata(void)
 {
-    static const char from_node[] = "[{\"name\": \"add\", \"target\": \"aten.add.Tensor\", \"graph_id\": 139817744340880, "
-                                    "\"pass_name\": \"p\", \"action\": \"create\", \"from_node\": [{\"name\": \"x\"}]}]";
+    static const char from_node[] =
+        "[{\"name\": \"add\", \"target\": \"aten.add.Tensor\", \"graph_id\": 139817744340880, "
+        "\"pass_name\": \"p\", \"action\": \"create\", \"from_node\": [{\"name\": \"x\"}]}]";
 
     check_metadata("nn_module_stack", "", 0, 0);
-    check_metadata("nn_module_stack", "L__self__,,gen.f.<locals>.M;L__self__fc,fc,torch.nn.modules.linear.Linear", 0, 0);
+    check_metadata("nn_module_stack", "L__self__,,gen.f.<locals>.M;L__self__fc,fc,torch.nn.modules.linear.Linear", 0,
+                   0);
     check_metadata("nn_module_stack", "k,p[(1,2),3],ty(a,b)", 0, 0);
     check_metadata("nn_module_stack", "k,p,torch.os.system", 0, 1);
     check_metadata("nn_module_stack", "a,b", 1, 0);

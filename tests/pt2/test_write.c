@@ -3,14 +3,14 @@
  * argv[1] is the folder of samples, tests/data/pt2/samples when it is left out. Every .pt2 in its folders "current",
  * "old_layout" and "middle_layout" is read and written.
  */
+#define _POSIX_C_SOURCE 200809L /* open, O_CLOEXEC, opendir */
+
 #include "../core/check.h"
 
 #include "write.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 static const char *samples = "tests/data/pt2/samples";
 
@@ -168,6 +168,40 @@ static void test_unchanged(void)
 static void test_anew(void)
 {
     CHECK(each_in("current", check_anew) >= 30);
+}
+
+/* Damaged programs that can be read at all are written as they were, or refused. */
+static void test_hostile(void)
+{
+    char folder[512], path[1024];
+    uint32_t written = 0;
+    struct dirent *entry;
+
+    CHECK((size_t)snprintf(folder, sizeof folder, "%s/../hostile", samples) < sizeof folder);
+    DIR *dir = opendir(folder);
+    CHECK(dir);
+    while ((entry = readdir(dir))) {
+        size_t len = strlen(entry->d_name);
+        if (len < 5 || strcmp(entry->d_name + len - 4, ".pt2") != 0)
+            continue;
+        CHECK((size_t)snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < sizeof path);
+        opened o;
+        fe_buffer document;
+        fe_buffer_init(&document, &fe_libc_allocator);
+        if (try_open(&o, path, NULL) == 0) {
+            pt2_json_write(yyjson_doc_get_root(o.program->json.doc), &document);
+            if (pt2_program_write(o.program, o.program->root, &o.out, &o.report) == 0) {
+                check_written(entry->d_name, o.out.data, o.out.len, document.data, document.len);
+                written++;
+            } else {
+                CHECK(o.report.errors);
+            }
+        }
+        fe_buffer_clear(&document);
+        close_program(&o);
+    }
+    closedir(dir);
+    CHECK(written >= 50);
 }
 
 /* ---- edits ---- */
@@ -509,6 +543,52 @@ static void test_subgraph(void)
     close_program(&o);
 }
 
+/* A graph without a document, in an argument of a new node, is written in torch's order of keys. */
+static void test_new_subgraph(void)
+{
+    opened o;
+    fe_error err;
+    pt2_graph inner = {.name = "body", .core = graph_of("a; return a")};
+    pt2_graph *subgraphs[] = {&inner};
+    pt2_node_text values[] = {{NULL, NULL, false}, {TENSOR, NULL, true}};
+
+    inner.texts = values;
+    inner.text_count = 2;
+    open_sample(&o, "current/linear");
+    fe_graph *g = core_of(&o);
+    pt2_graph *root = o.program->root;
+    g->insert = (fe_point){.anchor = node(g, "relu")};
+    uint32_t body = make_node(g, FE_OP_GET_ATTR, target_of(g, FE_OP_GET_ATTR, "body"), "body", NULL, NULL);
+    uint32_t wrap = call(&o, "torch.ops.higher_order.wrap", "wrapped",
+                         two(g, value_node(body), value_node(node(g, "linear"))), NULL, "relu");
+    give(&o, wrap, TENSOR, NULL);
+    CHECK_TEXT(refused(&o),
+               "FX310 wrapped: its argument 0 is an attribute that is no subgraph; take tensors in as inputs "
+               "of the graph");
+    root->subgraphs = subgraphs;
+    root->subgraph_count = 1;
+    check_has(written(&o),
+              "{\"target\": \"torch.ops.higher_order.wrap\", \"inputs\": [{\"name\": \"\", \"arg\": {\"as_graph\": "
+              "{\"name\": \"body\", \"graph\": {\"inputs\": [{\"as_tensor\": {\"name\": \"a\"}}], \"outputs\": "
+              "[{\"as_tensor\": {\"name\": \"a\"}}], \"nodes\": [], \"tensor_values\": {\"a\": " META "}, "
+              "\"sym_int_values\": {}, \"sym_bool_values\": {}, \"is_single_tensor_return\": true, "
+              "\"custom_obj_values\": {}, \"sym_float_values\": {}}}}, \"kind\": 1}, {\"name\": \"\", \"arg\": "
+              "{\"as_tensor\": {\"name\": \"linear\"}}, \"kind\": 1}], \"outputs\": [{\"as_tensor\": {\"name\": "
+              "\"wrapped\"}}], \"metadata\": {}, \"is_hop_single_tensor_return\": true, \"name\": \"wrapped\"}",
+              true);
+    DO(fe_node_set_arguments(g, wrap, one(g, value_node(node(g, "linear"))), NULL, &err));
+    give(&o, wrap, "{\"as_list\": [" TENSOR "]}", NULL); /* a tuple with one item */
+    call(&o, "_operator.getitem", "only", two(g, value_node(wrap), value_int(0)), NULL, "relu");
+    check_has(written(&o),
+              "\"outputs\": [{\"as_tensor\": {\"name\": \"only\"}}], \"metadata\": {}, "
+              "\"is_hop_single_tensor_return\": false, \"name\": \"wrapped\"}",
+              true);
+    root->subgraphs = NULL;
+    root->subgraph_count = 0;
+    fe_graph_free(inner.core);
+    close_program(&o);
+}
+
 static void test_refused(void)
 {
     opened o;
@@ -573,6 +653,51 @@ static void test_refused_getitems(void)
     CHECK_TEXT(refused(&o),
                "FX310 add: its argument 'self' is a node that has no value of its own; take one of its results "
                "by getitem, or leave it out");
+    close_program(&o);
+}
+
+/* Specs that changed or are new are written in torch's form. */
+static void test_signature(void)
+{
+    opened o;
+    fe_error err;
+
+    open_sample(&o, "current/linear");
+    fe_graph *g = core_of(&o);
+    fe_spec *inputs = g->signature->inputs;
+    inputs[0].kind = FE_INPUT_BUFFER;
+    inputs[0].persistent = true;
+    inputs[1].target = str(g, "fc.offset");
+    inputs[2] = (fe_spec){.kind = FE_INPUT_USER, .node = FE_NONE_ID, .name = str(g, "x"), .value = value_int(4)};
+    fe_spec new = {.kind = FE_OUTPUT_BUFFER_MUTATION, .node = node(g, "linear"), .target = inputs[0].target};
+    DO(fe_signature_add_output(g->signature, new, &err));
+    new = (fe_spec){.kind = FE_OUTPUT_USER, .node = FE_NONE_ID, .value = {.kind = FE_FLOAT, .as.real = 0.5}};
+    DO(fe_signature_add_output(g->signature, new, &err));
+    check_has(
+        written(&o),
+        "\"signature\": {\"input_specs\": [{\"buffer\": {\"arg\": {\"name\": \"p_fc_weight\"}, \"buffer_name\": "
+        "\"fc.weight\", \"persistent\": true}}, {\"parameter\": {\"arg\": {\"name\": \"p_fc_bias\"}, "
+        "\"parameter_name\": \"fc.offset\"}}, {\"constant_input\": {\"name\": \"x\", \"value\": {\"as_int\": 4}}}], "
+        "\"output_specs\": [{\"user_output\": {\"arg\": {\"as_tensor\": {\"name\": \"relu\"}}}}, "
+        "{\"buffer_mutation\": {\"arg\": {\"name\": \"linear\"}, \"buffer_name\": \"fc.weight\"}}, "
+        "{\"user_output\": {\"arg\": {\"as_float\": 0.5}}}]}",
+        true);
+    g->signature->outputs[1].target = NULL;
+    CHECK_TEXT(refused(&o), "FX401 linear: output 1 of the signature ('buffer_mutation') needs a target");
+    g->signature->outputs[1].target = inputs[0].target;
+    g->signature->outputs[1].node = FE_NONE_ID;
+    CHECK_TEXT(refused(&o), "FX401 -: output 1 of the signature ('buffer_mutation') must be a node with a value");
+    close_program(&o);
+
+    open_sample(&o, "current/linear");
+    g = core_of(&o);
+    uint32_t id = node(g, "relu");
+    DO(fe_node_replace_all_uses(g, id, node(g, "linear"), &err));
+    erase(&o, "relu");
+    g->signature->outputs[0].node = id;
+    CHECK_TEXT(refused(&o),
+               "FX401 -: output 0 of the signature ('user_output') is a node that was removed; remove or change "
+               "its spec too");
     close_program(&o);
 }
 
@@ -651,6 +776,7 @@ int main(int argc, char **argv)
         samples = argv[1];
     RUN(test_unchanged);
     RUN(test_anew);
+    RUN(test_hostile);
     RUN(test_rename);
     RUN(test_rename_producer);
     RUN(test_new_node);
@@ -660,8 +786,10 @@ int main(int argc, char **argv)
     RUN(test_changed_argument);
     RUN(test_changed_target);
     RUN(test_subgraph);
+    RUN(test_new_subgraph);
     RUN(test_refused);
     RUN(test_refused_getitems);
+    RUN(test_signature);
     RUN(test_refused_signature);
     RUN(test_no_memory);
     return 0;
