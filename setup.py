@@ -101,7 +101,7 @@ setup(
             "fastexport._core",
             SOURCES,
             include_dirs=[CORE, FILES, BINDING, yyjson_folder()],
-            libraries=["zip", "z"],
+            libraries=["zip", "z", "m"],
             depends=HEADERS,
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from pt2_files import CURRENT, HOSTILE, expected, sample
 
 import fastexport
+from pt2_files import CURRENT, HOSTILE, expected, sample
 
 
 def run(*args, code=0, stdin=None, env=None, cwd=None):
@@ -36,7 +36,9 @@ def test_show_prints_what_torch_prints():
 
 
 def test_parts_of_show():
-    assert run("show", sample("linear"), "--signature")[0].startswith("# inputs\np_fc_weight: PARAMETER target='fc.weight'")
+    assert run("show", sample("linear"), "--signature")[0].startswith(
+        "# inputs\np_fc_weight: PARAMETER target='fc.weight'"
+    )
     assert "3 placeholder, 2 call_function, 1 output" in run("show", sample("linear"), "--summary")[0]
     table = run("show", sample("linear"), "--table")[0].splitlines()
     assert table[0].split() == ["opcode", "name", "target", "args", "kwargs"]
@@ -79,7 +81,9 @@ def test_check():
     good = [path for path in CURRENT if "functionalized" not in path.name and "custom_op" not in path.name]
     out, _ = run("check", *good[:5])
     assert out.count(": ok\n") == 5
-    out, error = run("check", sample("linear"), HOSTILE / "Z23_weight_bit.pt2", HOSTILE / "G43_name_code_default.pt2", code=1)
+    out, error = run(
+        "check", sample("linear"), HOSTILE / "Z23_weight_bit.pt2", HOSTILE / "G43_name_code_default.pt2", code=1
+    )
     assert "FX102 data/weights/weight_0" in out
     assert "FX302 models/model.json $.graph_module.graph.inputs[2]" in out
     assert out.startswith(f"{sample('linear')}: ok\n")

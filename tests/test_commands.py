@@ -70,3 +70,28 @@ def test_bench_pipeline(tmp_path: Path) -> None:
     rows = json.loads(results.read_text())["rows"]
     assert [row["stage"] for row in rows] == ["ExportedProgram(...)", "deepcopy(module)"]
     assert all(row["stage"] in report.read_text() and row["ratio"]["median"] > 0 for row in rows)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="measures memory and reads the way Linux tells them")
+def test_bench_files(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("yyjson")
+    results, report = tmp_path / "results.json", tmp_path / "FILES.md"
+    only = r"str.*, llama|peak.*yyjson|growth of str"
+    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
+    done = command("benchmarks/files.py", *options)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert [row["job"] for row in rows] == [
+        "str(graph)",
+        "peak memory of load, by yyjson's tree",
+        "growth of str(graph)",
+    ]
+    for row in rows:
+        assert min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"]) > 0
+        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
+
+
+def test_bench_files_of_nothing() -> None:
+    done = command("benchmarks/files.py", "--quick", "--only", "no such row")
+    assert done.returncode == 2 and "no row" in done.stderr

@@ -284,7 +284,7 @@ def test_equality_hash_copy_and_pickle():
     assert copy.copy(a) is a and copy.deepcopy(a) is a
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(a, protocol)) == a
-    assert eval(repr(a)) == a
+    assert repr(a) == str(a) == "s0 + 1"
     assert Expr.parse("s0 + 1", form="str").symbols == ("s0",)
 
 

@@ -4,10 +4,10 @@ import json
 import os
 
 import pytest
-from pt2_files import HOSTILE, sample
 
 import fastexport
 from fastexport import FormatError
+from pt2_files import HOSTILE, sample
 
 CASES = json.loads((HOSTILE / "expected.json").read_text())
 
@@ -52,7 +52,9 @@ def check_error(case, error):
     assert case["kind"] in kinds or case["kind"] == "limit" or case.get("also_error") or case.get("also_ok")
     entries = [fault.entry or "" for fault in error.faults]
     if case.get("entry"):
-        assert any(case["entry"].split("\\")[0].rstrip("/") in entry or entry in case["entry"] for entry in entries), entries
+        assert any(case["entry"].split("\\")[0].rstrip("/") in entry or entry in case["entry"] for entry in entries), (
+            entries
+        )
     if case.get("path"):
         paths = [normal(fault.json_path) for fault in error.faults]
         assert any(normal(case["path"]) in path for path in paths), (case["path"], paths, str(error))

@@ -7,10 +7,10 @@ import threading
 import zipfile
 
 import pytest
-from pt2_files import ALL, CURRENT, HOSTILE, NEGATIVE, OLD, SAMPLES, expected, label, sample, subgraph_texts
 
 import fastexport
 from fastexport import FormatError
+from pt2_files import ALL, CURRENT, HOSTILE, NEGATIVE, OLD, SAMPLES, expected, label, sample, subgraph_texts
 
 every_sample = pytest.mark.parametrize("path", ALL, ids=label)
 

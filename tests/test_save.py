@@ -6,10 +6,10 @@ import stat
 import zipfile
 
 import pytest
-from pt2_files import ALL, CURRENT, MIDDLE, OLD, expected, label, sample, subgraph_texts
 
 import fastexport
 from fastexport import FormatError, TensorMeta
+from pt2_files import ALL, CURRENT, MIDDLE, OLD, expected, label, sample, subgraph_texts
 
 
 def entries(path):
@@ -192,7 +192,9 @@ def test_a_tensor_meta_of_ones_own(tmp_path):
     ep = fastexport.load(sample("linear"))
     relu = ep.graph.node("relu")
     with ep.graph.inserting_after(relu):
-        half = ep.graph.call_function("torch.ops.aten._to_copy.default", (relu,), {"dtype": fastexport.DType("float16")})
+        half = ep.graph.call_function(
+            "torch.ops.aten._to_copy.default", (relu,), {"dtype": fastexport.DType("float16")}
+        )
     half.meta["val"] = TensorMeta(fastexport.DType("float16"), (2, 3))
     ep.graph.output_node().args = ((half,),)
     again = fastexport.load(saved(ep, tmp_path / "m.pt2"))
@@ -292,8 +294,9 @@ def test_torch_computes_the_same_with_an_edited_program(path, tmp_path):
 
 
 def test_torch_runs_a_new_operator(tmp_path):
-    import pt2_torch
     import torch
+
+    import pt2_torch
 
     ep = fastexport.load(sample("linear"))
     relu = ep.graph.node("relu")
@@ -311,3 +314,14 @@ def test_to_a_file_object():
     file = io.BytesIO()
     ep.save(file)
     assert subgraph_texts(fastexport.load(file.getvalue()).graph) == subgraph_texts(ep.graph)
+
+
+def test_a_constant_input_that_goes(tmp_path):
+    """It names no node in the signature, so it is found by its place."""
+    ep = fastexport.load(sample("kwargs_"))
+    constants = [s.arg.name for s in ep.graph_signature.input_specs if hasattr(s.arg, "value")]
+    assert constants
+    for name in constants:
+        ep.graph.erase_node(ep.graph.node(name))
+    assert not [s for s in ep.graph_signature.input_specs if hasattr(s.arg, "value")]
+    assert len(ep.graph_signature.input_specs) == len(ep.graph.find_nodes(op="placeholder"))

@@ -587,7 +587,8 @@ def test_torch_gets_ties_too():
     made["weight"].data[1, 0] = 9
     assert made["row"].tolist() == [9, 4, 5] and made["buffer"].dtype == torch.int32
     assert storage.nbytes == 24 and tied["row"].tolist() == [3, 4, 5]
-    assert not tied["weight"].torch(copy=False).is_leaf or tied["weight"].torch(copy=False).requires_grad
+    shared = tied["weight"].torch(copy=False)
+    assert isinstance(shared, torch.nn.Parameter) and shared.data_ptr() == address(tied["weight"])
 
 
 def test_objects_that_refer_to_each_other_are_collected():

@@ -1,7 +1,9 @@
 /* base.c - errors, the default allocator, growable arrays and byte buffers (see base.h). */
 #include "base.h"
 
+#include <locale.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -120,4 +122,21 @@ void fe_buffer_int(fe_buffer *b, int64_t value)
     if (value < 0)
         *--at = '-';
     fe_buffer_add(b, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* ---- numbers ---- */
+
+double fe_strtod(const char *text, char **end)
+{
+    static _Atomic(locale_t) plain; /* the locale C: made once, and kept */
+    locale_t locale = atomic_load(&plain), none = (locale_t)0;
+
+    if (!locale) {
+        locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+        if (locale && !atomic_compare_exchange_strong(&plain, &none, locale)) {
+            freelocale(locale);
+            locale = none; /* another thread's, which was first */
+        }
+    }
+    return locale ? strtod_l(text, end, locale) : strtod(text, end);
 }

@@ -50,6 +50,9 @@ static inline void *fe_resize(const fe_allocator *a, void *block, size_t size)
     return a->resize(a->ctx, block, size);
 }
 
+/* strtod with a point for the point, whatever the locale. */
+double fe_strtod(const char *text, char **end);
+
 /* A byte buffer that remembers a failed append, so that writers need only one check at the end. */
 typedef struct {
     const fe_allocator *allocator;

@@ -359,6 +359,10 @@ fe_expr fe_expr_number_node(fe_exprs *pool, fe_number n, fe_expr_error *err)
     if (!n.is_real)
         return fe_expr_ratio(pool, n.p, n.q, err);
     int len = snprintf(text, sizeof text, "%.17g", n.real);
+    for (int i = 0; i < len; i++) {
+        if (!strchr("0123456789+-e", text[i])) /* the point of the locale */
+            text[i] = '.';
+    }
     return fe_expr_real(pool, n.real, text, (size_t)len, 53, err);
 }
 

@@ -154,7 +154,7 @@ typedef struct {
     char message[200];
 } fe_expr_error;
 
-/* ---- expr_parse.c ---- */
+/* ---- expr_srepr.c, expr_infix.c: reading ---- */
 
 /* Read an expression. depth: of nested calls and brackets, at most FE_EXPR_MAX_DEPTH. NULL: failed. */
 fe_expr fe_expr_parse_srepr(fe_exprs *pool, const char *text, size_t len, uint32_t depth, fe_expr_error *err);

@@ -99,7 +99,7 @@ static void str_real(double value, unsigned precision, bool nested, fe_buffer *o
     const char *at = text + (value < 0), *e = strchr(text, 'e');
     int exponent = atoi(e + 1), low = -(digits / 3) < -5 ? -(digits / 3) : -5;
     for (; at < e; at++) {
-        if (*at != '.')
+        if (*at >= '0' && *at <= '9')
             mantissa[len++] = *at;
     }
     while (len > 1 && mantissa[len - 1] == '0' && nested)

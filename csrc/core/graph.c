@@ -278,6 +278,16 @@ static void forget_nodes(fe_seq *s)
     }
 }
 
+/* How many placeholders stand before a node. */
+static uint32_t placeholders_before(const fe_graph *g, uint32_t id)
+{
+    uint32_t count = 0;
+
+    for (uint32_t at = g->nodes[id].prev; at != FE_ROOT; at = g->nodes[at].prev)
+        count += g->nodes[at].op == FE_OP_PLACEHOLDER;
+    return count;
+}
+
 void fe_node_erase(fe_graph *g, uint32_t id)
 {
     fe_node *n = &g->nodes[id];
@@ -288,8 +298,8 @@ void fe_node_erase(fe_graph *g, uint32_t id)
     fe_node_drop_operands(g, id);
     if (g->shared_names)
         leave_name(g, id);
-    if (g->signature && n->op == FE_OP_PLACEHOLDER)
-        fe_signature_forget_input(g->signature, id);
+    if (g->signature && n->op == FE_OP_PLACEHOLDER && !fe_signature_forget_input(g->signature, id))
+        fe_signature_forget_constant(g->signature, placeholders_before(g, id));
     g->targets[n->target].count--;
     n->flags |= FE_NODE_ERASED;
     g->live--;
@@ -319,6 +329,8 @@ void fe_node_forget(fe_graph *g, uint32_t id)
 void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name)
 {
     assert(!(g->nodes[id].flags & FE_NODE_ERASED));
+    if (g->signature && g->nodes[id].op == FE_OP_PLACEHOLDER)
+        fe_signature_rename_input(g->signature, g->details[id].name, name);
     leave_name(g, id);
     take_name(g, id, name);
     g->version++;

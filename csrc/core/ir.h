@@ -459,7 +459,11 @@ void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new);
 /* The output node returns something else. When the number of results stays, each output stands for the result in its place;
  * otherwise the signature stays as it is, and the verifier tells. */
 void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t count);
-void fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased */
+/* A user input has another name: what updates it, or is its gradient, says so by name. */
+void fe_signature_rename_input(fe_signature *s, const fe_string *old, fe_string *new);
+bool fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased; false: no input is it */
+/* The same for an input that is a constant and names no node: it is known by its position among the placeholders. */
+void fe_signature_forget_constant(fe_signature *s, uint32_t position);
 
 /* ---- copy.c: whole graphs ---- */
 

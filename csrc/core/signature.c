@@ -59,13 +59,35 @@ void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t
     }
 }
 
-void fe_signature_forget_input(fe_signature *s, uint32_t node)
+void fe_signature_rename_input(fe_signature *s, const fe_string *old, fe_string *new)
+{
+    for (uint32_t i = 0; i < s->output_count; i++) {
+        fe_spec *spec = &s->outputs[i];
+        if (spec->target == old &&
+            (spec->kind == FE_OUTPUT_USER_INPUT_MUTATION || spec->kind == FE_OUTPUT_GRADIENT_TO_USER_INPUT))
+            spec->target = new;
+    }
+}
+
+static void remove_input(fe_signature *s, uint32_t i)
+{
+    memmove(&s->inputs[i], &s->inputs[i + 1], (s->input_count - i - 1) * sizeof *s->inputs);
+    s->input_count--;
+}
+
+bool fe_signature_forget_input(fe_signature *s, uint32_t node)
 {
     for (uint32_t i = 0; i < s->input_count; i++) {
         if (s->inputs[i].node == node) {
-            memmove(&s->inputs[i], &s->inputs[i + 1], (s->input_count - i - 1) * sizeof *s->inputs);
-            s->input_count--;
-            return;
+            remove_input(s, i);
+            return true;
         }
     }
+    return false;
+}
+
+void fe_signature_forget_constant(fe_signature *s, uint32_t position)
+{
+    if (position < s->input_count && s->inputs[position].node == FE_NONE_ID)
+        remove_input(s, position);
 }

@@ -48,4 +48,10 @@ bool pt2_json_real(const yyjson_val *v,
 void pt2_json_write(yyjson_val *v, fe_buffer *out);
 void pt2_json_quote(const char *text, size_t len, fe_buffer *out);
 
+/* Go through the members of an object; NULL has none (yyjson's own macro counts on from it). */
+#define pt2_each_member(object, i, count, key, value)                                                          \
+    for ((i) = 0, (count) = yyjson_obj_size(object), (key) = (count) ? unsafe_yyjson_get_first(object) : NULL, \
+        (value) = (count) ? (key) + 1 : NULL;                                                                  \
+         (i) < (count); (i)++, (key) = unsafe_yyjson_get_next(value), (value) = (key) + 1)
+
 #endif

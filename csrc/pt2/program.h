@@ -23,9 +23,9 @@ typedef enum {
     PT2_OBJECT_LAYOUT,        /* code: Layout */
     PT2_OBJECT_MEMORY_FORMAT, /* code: MemoryFormat */
     PT2_OBJECT_DEVICE,        /* text: cpu, cuda:0 */
-    PT2_OBJECT_TARGET,        /* text: torch.ops.aten.add.Tensor, _operator.getitem: what a node calls, or an operator as
+    PT2_OBJECT_TARGET, /* text: torch.ops.aten.add.Tensor, _operator.getitem: what a node calls, or an operator as
                                  an argument */
-    PT2_OBJECT_CUSTOM,        /* text: name of a custom object that is no input; code: unused */
+    PT2_OBJECT_CUSTOM, /* text: name of a custom object that is no input; code: unused */
     PT2_OBJECT_KIND_COUNT
 } pt2_object_kind;
 
@@ -45,7 +45,14 @@ typedef enum {
     PT2_FROM_OUTPUT,  /* the output node */
 } pt2_source;
 
-typedef enum { PT2_VALUE_NONE, PT2_VALUE_TENSOR, PT2_VALUE_SYM_INT, PT2_VALUE_SYM_FLOAT, PT2_VALUE_SYM_BOOL, PT2_VALUE_CUSTOM } pt2_value_kind;
+typedef enum {
+    PT2_VALUE_NONE,
+    PT2_VALUE_TENSOR,
+    PT2_VALUE_SYM_INT,
+    PT2_VALUE_SYM_FLOAT,
+    PT2_VALUE_SYM_BOOL,
+    PT2_VALUE_CUSTOM
+} pt2_value_kind;
 
 typedef struct {
     uint8_t source; /* pt2_source */
@@ -59,7 +66,8 @@ typedef struct {
 
 /* JSON texts that the owner gives for a node whose meta was looked at or set: NULL where there is none. */
 typedef struct {
-    const char *value;    /* {"as_tensor": TENSOR_META}, {"as_sym_int": SYM_INT} ..., {"as_list": [...]} for several results; NULL: it has no value */
+    const char *
+        value; /* {"as_tensor": TENSOR_META}, {"as_sym_int": SYM_INT} ..., {"as_list": [...]} for several results; NULL: it has no value */
     const char *metadata; /* an object of strings */
     bool given;           /* use these two in the place of the document's */
 } pt2_node_text;
@@ -68,15 +76,15 @@ typedef struct pt2_graph pt2_graph;
 
 struct pt2_graph {
     fe_graph *core;
-    const char *name;        /* of a subgraph; NULL: the program's own */
+    const char *name; /* of a subgraph; NULL: the program's own */
     pt2_graph *parent;
     uint32_t parent_node, parent_input; /* where its parent's document has it: nodes[..].inputs[..].arg.as_graph */
-    pt2_graph **subgraphs;   /* in the order of the document; each name once */
+    pt2_graph **subgraphs;              /* in the order of the document; each name once */
     uint32_t subgraph_count;
-    yyjson_val *json;        /* its Graph, NULL: made by an edit */
-    pt2_origin *origins;     /* by node id, for the nodes that the reader made */
+    yyjson_val *json;    /* its Graph, NULL: made by an edit */
+    pt2_origin *origins; /* by node id, for the nodes that the reader made */
     uint32_t origin_count;
-    pt2_object *objects;     /* by object index */
+    pt2_object *objects; /* by object index */
     uint32_t object_count;
     const pt2_node_text *texts; /* by node id, or NULL; for verify.c and write.c */
     uint32_t text_count;
@@ -124,7 +132,7 @@ typedef enum { PT2_LAYOUT_A, PT2_LAYOUT_B, PT2_LAYOUT_C } pt2_layout;
 
 typedef struct {
     const fe_allocator *allocator;
-    fe_arena arena; /* of everything small below */
+    fe_arena arena;       /* of everything small below */
     pt2_archive *archive; /* borrowed */
     pt2_layout layout;
     const char *model;              /* name of the model: models/MODEL.json */
@@ -149,13 +157,18 @@ int pt2_each_model(const pt2_archive *archive, pt2_model_visitor visit, void *ct
 pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs *exprs, const fe_allocator *a,
                               pt2_report *r);
 void pt2_program_free(pt2_program *p); /* not the cores that the owner has taken (core = NULL); NULL is allowed */
-/* Read weights and constants to their ends, up to so many bytes in all (0: all). */
+/* Read the entries that opening has not read whole (weights, constants, sample inputs, extra files, other models) once
+ * each to their ends and check their CRCs, in the order of the archive, in constant memory. bytes: how many in all, 0: no
+ * limit; an entry larger than what is left is passed over, and left to whoever touches it. */
 int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r) FE_MUST_CHECK;
 
 /* ---- read.c ---- */
 
 /* Build the graphs, the signature and the ranges of an opened program. */
 int pt2_program_read(pt2_program *p, const fe_reserved *reserved, pt2_report *r) FE_MUST_CHECK;
+
+/* Whether a NamedArgument of a node with this target is read into args, not kwargs: its kind is not all that counts. */
+bool pt2_is_positional(const char *target, size_t target_len, yyjson_val *json);
 
 /* ---- verify.c ---- */
 

@@ -391,24 +391,6 @@ static void check_version(pt2_program_reader *r, yyjson_val *version, const pt2_
                  (long long)major, (long long)minor, SCHEMA_MAJOR, SCHEMA_MINOR);
 }
 
-static void check_verifiers(pt2_program_reader *r, yyjson_val *verifiers, const pt2_path *path)
-{
-    static const char *const known[] = {"ATEN", "TRAINING", "EDGE", "ATEN_DIALECT"};
-    size_t i, count;
-    yyjson_val *v;
-
-    yyjson_arr_foreach(verifiers, i, count, v)
-    {
-        bool found = false;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            found = found || unsafe_yyjson_equals_str(v, known[k]);
-        if (!found)
-            pt2_warn(r->report, PT2_UNSUPPORTED, NULL, PT2_INDEX(path, i),
-                     "the dialect '%s' is not known; torch loads this program only where it is registered",
-                     unsafe_yyjson_get_str(v));
-    }
-}
-
 static void check_guards(pt2_program_reader *r, yyjson_val *guards, const pt2_path *path)
 {
     size_t i, count;
@@ -430,7 +412,6 @@ static int read_program(pt2_program_reader *r)
 
     r->input_specs = pt2_field(pt2_field(module, "signature"), "input_specs");
     check_version(r, pt2_field(json, "schema_version"), PT2_KEY(&root, "schema_version"));
-    check_verifiers(r, pt2_field(json, "verifiers"), PT2_KEY(&root, "verifiers"));
     check_guards(r, pt2_field(json, "guards_code"), PT2_KEY(&root, "guards_code"));
     r->program->root = new_graph(r, pt2_field(module, "graph"));
     if (!r->program->root || read_graph(r, r->program->root, PT2_KEY(module_path, "graph"), 0, module, module_path) < 0)

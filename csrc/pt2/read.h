@@ -169,6 +169,7 @@ int pt2_read_constant(pt2_graph_reader *g, yyjson_val *argument, fe_value *out) 
 int pt2_read_target(pt2_graph_reader *g, const char *text, size_t len, const pt2_path *path, const char *node,
                     uint32_t *out) FE_MUST_CHECK;
 int pt2_read_getitem(pt2_graph_reader *g, uint32_t *out) FE_MUST_CHECK; /* the target */
+pt2_callee pt2_read_callee(const char *text, size_t len);
 
 /* ---- read_table.c: what tensors and numbers are ---- */
 

@@ -128,7 +128,7 @@ static json_node node_of(yyjson_val *v)
     size_t i, count;
     yyjson_val *key, *field;
 
-    yyjson_obj_foreach(v, i, count, key, field)
+    pt2_each_member(v, i, count, key, field)
     {
         if (yyjson_is_null(field))
             continue;
@@ -157,7 +157,7 @@ static json_input input_of(yyjson_val *v)
     size_t i, count;
     yyjson_val *key, *field;
 
-    yyjson_obj_foreach(v, i, count, key, field)
+    pt2_each_member(v, i, count, key, field)
     {
         if (IS_KEY(key, "name"))
             in.name = field;
@@ -190,6 +190,14 @@ static bool is_positional(const pt2_callee *c, const json_input *in)
     if (pt2_is_keyword(name, len))
         return true; /* no call can be written with it */
     return in->kind != KEYWORD && c->op && fe_operator_positional(c->op, name, len);
+}
+
+bool pt2_is_positional(const char *target, size_t target_len, yyjson_val *json)
+{
+    pt2_callee c = pt2_read_callee(target, target_len);
+    json_input in = input_of(json);
+
+    return is_positional(&c, &in);
 }
 
 /* ---- arguments ---- */
@@ -595,7 +603,7 @@ static int check_metadata(pt2_graph_reader *g, const json_node *n)
     size_t i, count;
     yyjson_val *key, *v;
 
-    yyjson_obj_foreach(n->metadata, i, count, key, v)
+    pt2_each_member(n->metadata, i, count, key, v)
     {
         uint32_t errors = r->errors;
         if (is_last_stack(g, key, v))

@@ -6,6 +6,8 @@
  */
 #include "read.h"
 
+#define LONGEST_KEY 10000 /* bytes; putting a sum in sympy's order takes more than linear time */
+
 typedef struct {
     pt2_program_reader *reader;
     pt2_texts keys;             /* owner: index into ranges */
@@ -119,12 +121,16 @@ static int read_range(pt2_program_reader *r, yyjson_val *key, yyjson_val *v, con
     if (out->has_min && out->has_max && out->min > out->max)
         pt2_fail(r->report, PT2_VALUE, NULL, PT2_KEY_OF(path, key), "the range is empty: %lld is greater than %lld",
                  (long long)out->min, (long long)out->max);
-    if (limits->expr_bytes && len > limits->expr_bytes) {
-        pt2_fail(r->report, PT2_LIMIT, NULL, path, "an expression of %zu bytes (limit expr_bytes)", len);
+    if (len > LONGEST_KEY || (limits->expr_bytes && len > limits->expr_bytes)) {
+        pt2_fail(r->report, PT2_LIMIT, NULL, path, "a range of an expression of %zu bytes", len);
         return 0;
     }
     if (!depth || depth > FE_EXPR_MAX_DEPTH)
         depth = FE_EXPR_MAX_DEPTH;
+    if (strlen(out->key) != len) {
+        pt2_fail(r->report, PT2_EXPR, NULL, path, "the key '%s' goes on after a NUL", out->key);
+        return 0;
+    }
     out->expr = fe_expr_parse_str(r->program->exprs, out->key, len, depth, &err);
     if (out->expr)
         return 0;
@@ -141,7 +147,7 @@ static int read_all(seen_parts *s, yyjson_val *ranges, const pt2_path *path)
     size_t i, count;
     yyjson_val *key, *v;
 
-    yyjson_obj_foreach(ranges, i, count, key, v)
+    pt2_each_member(ranges, i, count, key, v)
     {
         fe_string *known = pt2_read_text(s->reader, &s->keys, unsafe_yyjson_get_str(key), unsafe_yyjson_get_len(key));
         if (!known || read_range(s->reader, key, v, path, &p->ranges[i]) < 0)

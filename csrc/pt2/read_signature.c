@@ -266,7 +266,7 @@ static int check_metadata(signature_reader *s)
     size_t i, count;
     yyjson_val *key, *v;
 
-    yyjson_obj_foreach(pt2_field(s->module, "metadata"), i, count, key, v)
+    pt2_each_member(pt2_field(s->module, "metadata"), i, count, key, v)
     {
         if (pt2_metadata_check(unsafe_yyjson_get_str(key), unsafe_yyjson_get_len(key), unsafe_yyjson_get_str(v),
                                unsafe_yyjson_get_len(v), PT2_KEY_OF(path, key), r) < 0 &&

@@ -168,10 +168,7 @@ typedef struct {
     pt2_value_kind kind;
 } value_table;
 
-#define TABLE(key, kind)           \
-    {                              \
-        key, sizeof(key) - 1, kind \
-    }
+#define TABLE(key, kind) {key, sizeof(key) - 1, kind}
 
 static const value_table tables[] = {
     TABLE("tensor_values", PT2_VALUE_TENSOR),       TABLE("sym_int_values", PT2_VALUE_SYM_INT),
@@ -197,7 +194,7 @@ static int read_table(pt2_graph_reader *g, const value_table *t)
     size_t i, count;
     yyjson_val *key, *v;
 
-    yyjson_obj_foreach(pt2_field(g->json, t->key), i, count, key, v)
+    pt2_each_member(pt2_field(g->json, t->key), i, count, key, v)
     {
         uint32_t id = pt2_read_lookup(g, key);
         pt2_origin *origin = id == FE_NONE_ID ? NULL : &g->graph->origins[id];

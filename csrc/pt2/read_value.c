@@ -12,10 +12,7 @@ typedef struct {
     uint8_t len, as;
 } tag_name;
 
-#define TAG(text, as)              \
-    {                              \
-        text, sizeof(text) - 1, as \
-    }
+#define TAG(text, as) {text, sizeof(text) - 1, as}
 
 /* Those that large files hold most of stand first. */
 static const tag_name tags[] = {
@@ -195,7 +192,8 @@ static int device_value(pt2_graph_reader *g, yyjson_val *v, fe_value *out)
 
 /* ---- targets ---- */
 
-/* The object of a target's text; text lives as long as the document. */
+/* The object of a target's text, which lives as long as the document. Operators that the table does not know are the
+ * verifier's business. */
 static int target_object(pt2_graph_reader *g, const char *text, size_t len, const pt2_path *path, const char *node,
                          fe_string **out)
 {
@@ -212,9 +210,6 @@ static int target_object(pt2_graph_reader *g, const char *text, size_t len, cons
             "'%s' is no operator or function that an exported program may call; nothing is looked up or called "
             "by this name",
             text);
-    else if (!fe_operator_find(text, len))
-        pt2_warn_node(g->reader->report, PT2_UNKNOWN_OPERATOR, path, node,
-                      "unknown operator '%s': torch loads this program only where the operator is registered", text);
     return new_object(g, (pt2_object){.kind = PT2_OBJECT_TARGET, .text = text}, &s->owner);
 }
 
@@ -223,28 +218,32 @@ static int add_stem(pt2_graph_reader *g, const char *text, size_t len, fe_string
     fe_error err;
     size_t stem_len;
     const char *stem = fe_operator_stem(text, len, &stem_len);
-    fe_buffer snake;
 
-    fe_buffer_init(&snake, g->reader->program->allocator);
     if (pt2_read_grow(g->reader, &g->reader->buffer, &g->reader->buffer_capacity, 2 * stem_len + 1, 1) < 0)
         return -1;
     *out = fe_string_get(g->core, g->reader->buffer, fe_name_snake(stem, stem_len, g->reader->buffer), &err);
     return *out ? 0 : pt2_read_core_failed(g->reader, g->path, &err);
 }
 
-static int add_callee(pt2_graph_reader *g, uint32_t target, const char *text, size_t len)
+pt2_callee pt2_read_callee(const char *text, size_t len)
 {
     static const char item[] = "torch.ops.aten.item.default", higher[] = "torch.ops.higher_order";
-    const fe_operator *op = fe_operator_find(text, len);
+    pt2_callee c = {.op = fe_operator_find(text, len), .spelling = (uint8_t)fe_target_classify(text, len)};
+
+    c.symbolic = c.spelling == FE_SPELLING_SYM || (len == sizeof item - 1 && memcmp(text, item, len) == 0);
+    c.higher_order = len >= sizeof higher && memcmp(text, higher, sizeof higher - 1) == 0;
+    return c;
+}
+
+static int add_callee(pt2_graph_reader *g, uint32_t target, const char *text, size_t len)
+{
+    pt2_callee c = pt2_read_callee(text, len);
     fe_target *t = &g->core->targets[target];
 
     if (pt2_read_grow(g->reader, &g->callees, &g->callee_capacity, (size_t)target + 1, sizeof *g->callees) < 0)
         return -1;
-    g->callees[target] = (pt2_callee){.op = op, .spelling = (uint8_t)fe_target_classify(text, len)};
-    g->callees[target].symbolic =
-        g->callees[target].spelling == FE_SPELLING_SYM || (len == sizeof item - 1 && memcmp(text, item, len) == 0);
-    g->callees[target].higher_order = len >= sizeof higher && memcmp(text, higher, sizeof higher - 1) == 0;
-    t->flags = FE_TARGET_KNOWN | (op ? op->flags : fe_target_guess(text, len));
+    g->callees[target] = c;
+    t->flags = FE_TARGET_KNOWN | (c.op ? c.op->flags : fe_target_guess(text, len));
     return add_stem(g, text, len, &t->text);
 }
 
@@ -447,7 +446,7 @@ static int dict_value(pt2_graph_reader *g, yyjson_val *map, const pt2_argument_p
     *out = (fe_value){.kind = FE_DICT, .as.seq = s};
     for (i = 0; i < s->len; i++)
         s->items[i] = (fe_value){.kind = FE_NONE};
-    yyjson_obj_foreach(map, i, count, key, v)
+    pt2_each_member(map, i, count, key, v)
     {
         pt2_argument_place inner = *at;
         inner.value = PT2_KEY_OF(PT2_KEY(at->value, "as_string_to_argument"), key);

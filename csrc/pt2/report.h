@@ -10,41 +10,41 @@
 #include "base.h"
 
 /* Kind, stable code, name. Codes are never reused. */
-#define PT2_KINDS(X)                                      \
-    X(ZIP, "FX101", "zip")                                \
-    X(CRC, "FX102", "crc")                                \
-    X(UNSUPPORTED, "FX103", "unsupported")                \
-    X(LIMIT, "FX104", "limit")                            \
-    X(IO, "FX105", "io")                                  \
-    X(LAYOUT, "FX110", "layout")                          \
-    X(MISSING_ENTRY, "FX111", "missing_entry")            \
-    X(DUPLICATE_ENTRY, "FX112", "duplicate_entry")        \
-    X(UNSAFE_NAME, "FX113", "unsafe_name")                \
-    X(VERSION, "FX114", "version")                        \
-    X(UNKNOWN_ENTRY, "FX115", "unknown_entry")            \
-    X(JSON_SYNTAX, "FX201", "json_syntax")                \
-    X(JSON_DEPTH, "FX202", "json_depth")                  \
-    X(JSON_TYPE, "FX203", "json_type")                    \
-    X(JSON_RANGE, "FX204", "json_range")                  \
-    X(JSON_MISSING, "FX205", "json_missing")              \
-    X(JSON_UNION, "FX206", "json_union")                  \
-    X(JSON_ENUM, "FX207", "json_enum")                    \
-    X(JSON_UNKNOWN, "FX208", "json_unknown")              \
-    X(GRAPH, "FX301", "graph")                            \
-    X(NAME, "FX302", "name")                              \
-    X(TARGET, "FX303", "target")                          \
-    X(UNKNOWN_OPERATOR, "FX304", "unknown_operator")      \
-    X(VALUE, "FX305", "value")                            \
-    X(EXPR, "FX306", "expr")                              \
-    X(EXPR_DEPTH, "FX307", "expr_depth")                  \
-    X(UNBOUND_SYMBOL, "FX308", "unbound_symbol")          \
-    X(MUTATION, "FX309", "mutation")                      \
-    X(ARGUMENT, "FX310", "argument")                      \
-    X(SIGNATURE, "FX401", "signature")                    \
-    X(TREESPEC, "FX402", "treespec")                      \
-    X(METADATA, "FX403", "metadata")                      \
-    X(GUARD, "FX404", "guard")                            \
-    X(PAYLOAD, "FX501", "payload")                        \
+#define PT2_KINDS(X)                                 \
+    X(ZIP, "FX101", "zip")                           \
+    X(CRC, "FX102", "crc")                           \
+    X(UNSUPPORTED, "FX103", "unsupported")           \
+    X(LIMIT, "FX104", "limit")                       \
+    X(IO, "FX105", "io")                             \
+    X(LAYOUT, "FX110", "layout")                     \
+    X(MISSING_ENTRY, "FX111", "missing_entry")       \
+    X(DUPLICATE_ENTRY, "FX112", "duplicate_entry")   \
+    X(UNSAFE_NAME, "FX113", "unsafe_name")           \
+    X(VERSION, "FX114", "version")                   \
+    X(UNKNOWN_ENTRY, "FX115", "unknown_entry")       \
+    X(JSON_SYNTAX, "FX201", "json_syntax")           \
+    X(JSON_DEPTH, "FX202", "json_depth")             \
+    X(JSON_TYPE, "FX203", "json_type")               \
+    X(JSON_RANGE, "FX204", "json_range")             \
+    X(JSON_MISSING, "FX205", "json_missing")         \
+    X(JSON_UNION, "FX206", "json_union")             \
+    X(JSON_ENUM, "FX207", "json_enum")               \
+    X(JSON_UNKNOWN, "FX208", "json_unknown")         \
+    X(GRAPH, "FX301", "graph")                       \
+    X(NAME, "FX302", "name")                         \
+    X(TARGET, "FX303", "target")                     \
+    X(UNKNOWN_OPERATOR, "FX304", "unknown_operator") \
+    X(VALUE, "FX305", "value")                       \
+    X(EXPR, "FX306", "expr")                         \
+    X(EXPR_DEPTH, "FX307", "expr_depth")             \
+    X(UNBOUND_SYMBOL, "FX308", "unbound_symbol")     \
+    X(MUTATION, "FX309", "mutation")                 \
+    X(ARGUMENT, "FX310", "argument")                 \
+    X(SIGNATURE, "FX401", "signature")               \
+    X(TREESPEC, "FX402", "treespec")                 \
+    X(METADATA, "FX403", "metadata")                 \
+    X(GUARD, "FX404", "guard")                       \
+    X(PAYLOAD, "FX501", "payload")                   \
     X(PICKLE, "FX502", "pickle")
 
 typedef enum {
@@ -95,7 +95,8 @@ typedef struct {
     bool no_memory;
 } pt2_report;
 
-void pt2_report_init(pt2_report *r, const fe_allocator *a, const pt2_limits *limits); /* limits NULL: the default ones */
+void pt2_report_init(pt2_report *r, const fe_allocator *a,
+                     const pt2_limits *limits); /* limits NULL: the default ones */
 void pt2_report_clear(pt2_report *r);
 
 /* Where a value stands in a JSON document: a chain on the C stack, innermost first. */

@@ -94,7 +94,7 @@ static bool has_enum(yyjson_val *v)
     if (yyjson_is_obj(v)) {
         if (yyjson_obj_get(v, "__enum__"))
             return true;
-        yyjson_obj_foreach(v, i, max, key, item)
+        pt2_each_member(v, i, max, key, item)
         {
             if (has_enum(item))
                 return true;
@@ -359,7 +359,7 @@ void pt2_namedtuple_fields_check(yyjson_val *fields, const pt2_path *path, pt2_r
     size_t i, k, max, count;
     yyjson_val *key, *def, *field;
 
-    yyjson_obj_foreach(fields, i, max, key, def)
+    pt2_each_member(fields, i, max, key, def)
     {
         const char *name = yyjson_get_str(key);
         int len = shown(yyjson_get_len(key));

@@ -1,25 +1,29 @@
 /* verify.h - what the files of the verifier share; private to them.
  *
  * The verifier looks at the graphs as they are now: freshly read, or after edits. The reader has refused what makes no
- * graph at all, so most faults here are of edits, and of files whose parts don't fit together. Each check, in its place:
+ * graph at all, so most faults here are of edits, and of files whose parts don't fit together. Each check and its place:
  *
- *     verify.c            GRAPH  lint; placeholders first; one output; no calls of methods and modules; subgraphs by name
+ *     verify.c            GRAPH  lint; placeholders first; one output; calls of functions only; subgraphs by name
  *                         NAME   names of nodes and subgraphs
  *                         UNSUPPORTED  a dialect that is not known (warning)
  *     verify_call.c       TARGET  what a node calls; UNKNOWN_OPERATOR (warning)
  *                         MUTATION  an operator that writes to its arguments, outside the dialect TRAINING
- *                         ARGUMENT  arguments against the operator's schema
- *                         GRAPH  a getitem beyond its producer's results, the same one twice (warning), a user of
- *                         nothing; operands of cond, while_loop and invoke_subgraph against the inputs of their subgraphs
- *     verify_value.c      VALUE  a node without a value; sizes, strides and offsets that can't be; hints outside their range
+ *                         GRAPH  a getitem beyond its producer's results, the same one twice (warning); a user of
+ *                         nothing; operands of cond, while_loop, invoke_subgraph against the inputs of their subgraphs
+ *     verify_argument.c   ARGUMENT  arguments against the operator's schema; what no file can hold
+ *                         TARGET, UNKNOWN_OPERATOR  operators as arguments
+ *     verify_value.c      VALUE  a node without a value; sizes, strides, offsets that can't be; hints out of range
+ *                         (strict warning)
  *                         EXPR   an expression that is none
- *                         UNBOUND_SYMBOL  a symbol that nothing gives a value
+ *                         UNBOUND_SYMBOL  a symbol that nothing gives a value (backed ones: a strict warning)
+ *     verify_symbol.c     VALUE  empty ranges, and those of symbols that don't occur (warning)
  *     verify_signature.c  SIGNATURE  inputs and outputs, their number, order and kinds; targets of mutations; names of
- *                         parameters; names in the module call graph; TREESPEC: leaves
+ *                         parameters; TREESPEC: leaves
+ *     verify_module.c     SIGNATURE  names in the module call graph
  *     verify_payload.c    SIGNATURE, PAYLOAD  weights and constants: there, of the right kind, as the graph says
  *
- * Functions return -1 only when memory runs out; faults are in the report. Each check takes time in proportion to what it
- * looks at, whatever a file says.
+ * Functions return -1 only when memory runs out; faults are in the report. Each check takes time in proportion to what
+ * it looks at, whatever a file says.
  */
 #ifndef PT2_VERIFY_H
 #define PT2_VERIFY_H
@@ -104,9 +108,18 @@ void pt2_verify_fault(pt2_verifier *v, pt2_kind kind, pt2_severity severity, con
 fe_string *pt2_verify_intern(pt2_verifier *v, fe_reserved *table, const char *text, size_t len);
 int pt2_verify_grow(pt2_verifier *v, void *items, uint32_t *capacity, size_t need, size_t size) FE_MUST_CHECK;
 
+static inline const pt2_object *pt2_verify_object(const pt2_scope *s, uint32_t object)
+{
+    return object < s->graph->object_count ? &s->graph->objects[object] : NULL;
+}
+
 /* ---- verify_call.c ---- */
 
 int pt2_verify_calls(pt2_verifier *v, pt2_scope *s) FE_MUST_CHECK;
+
+/* ---- verify_argument.c ---- */
+
+void pt2_verify_arguments(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f);
 
 /* ---- verify_value.c ---- */
 
@@ -132,12 +145,21 @@ pt2_value_kind pt2_verify_value_kind(const pt2_scope *s, uint32_t id);
 const char *pt2_verify_tag(yyjson_val *u, yyjson_val **inner);
 void pt2_verify_fields(yyjson_val *tensor, pt2_tensor_fields *out);
 int pt2_verify_values(pt2_verifier *v, const pt2_scope *s) FE_MUST_CHECK;
-void pt2_verify_ranges(pt2_verifier *v); /* once, before the first graph's values: see also pt2_verify_symbols */
-int pt2_verify_symbols(pt2_verifier *v) FE_MUST_CHECK;
 
-/* ---- verify_signature.c, verify_payload.c ---- */
+/* ---- verify_symbol.c ---- */
+
+#define PT2_NO_EXPR UINT32_MAX
+
+/* The facts of an expression's text, as an index; PT2_NO_EXPR: it is none, and *why tells. */
+int pt2_verify_expr(pt2_verifier *v, const char *text, size_t len, uint32_t *out, fe_expr_error *why) FE_MUST_CHECK;
+bool pt2_verify_in_scope(const pt2_scope *s, const pt2_symbol *symbol); /* it has a value here */
+int pt2_verify_symbols(pt2_verifier *v) FE_MUST_CHECK; /* once, before the first graph: symbols that have ranges */
+void pt2_verify_ranges(pt2_verifier *v);
+
+/* ---- verify_signature.c, verify_module.c, verify_payload.c ---- */
 
 int pt2_verify_signature(pt2_verifier *v, const pt2_scope *s) FE_MUST_CHECK;
+int pt2_verify_module_calls(pt2_verifier *v, const pt2_scope *s, yyjson_val *calls) FE_MUST_CHECK;
 int pt2_verify_payloads(pt2_verifier *v, const pt2_scope *s) FE_MUST_CHECK;
 /* $.graph_module.signature.input_specs[0].parameter.parameter_name; key NULL: ends before it, tag NULL: likewise. */
 typedef struct {

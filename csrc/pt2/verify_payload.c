@@ -1,7 +1,7 @@
 /* verify_payload.c - weights and constants against the inputs that stand for them. See verify.h.
  *
- * Only layout A has tables of them; in the others they are pickled, and their names not known here. torch checks that they
- * are there, but not that they have the dtype and sizes that the graph was made for.
+ * Only layout A has tables of them; in the others they are pickled, and their names not known here. torch checks that
+ * they are there, but not that they have the dtype and sizes that the graph was made for.
  */
 #include "verify.h"
 

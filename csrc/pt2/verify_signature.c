@@ -1,7 +1,7 @@
 /* verify_signature.c - what a program's inputs and outputs stand for, against its graph. See verify.h.
  *
- * Rules of _verify_exported_program_signature in torch/_export/verifier.py (torch 2.13), and those that torch only relies
- * on. Targets are compared as texts, so that the cost does not grow with inputs times outputs.
+ * Rules of _verify_exported_program_signature in torch/_export/verifier.py (torch 2.13), and those that torch only
+ * relies on. Targets are compared as texts, so that the cost does not grow with inputs times outputs.
  */
 #include "verify.h"
 
@@ -126,7 +126,7 @@ static void check_kind(checker *c, const fe_spec *spec)
                    inputs[spec->kind].what, object ? "a custom object" : "a tensor");
 }
 
-/* Why a name can't be that of a weight: torch writes it into code, as self.a.b, or getattr(self, "a-b"). NULL: nothing. */
+/* Why a name can't be that of a weight: torch writes it into code, as self.a.b, getattr(self, "a-b"). NULL: it can. */
 static const char *fqn_fault(const char *name, size_t len)
 {
     if (!len)
@@ -334,150 +334,6 @@ static void check_outputs(checker *c)
     }
 }
 
-/* ---- the module call graph ---- */
-
-static yyjson_val *name_in(yyjson_val *argument)
-{
-    yyjson_val *inner, *name;
-    const char *tag = pt2_verify_tag(argument, &inner);
-
-    if (!tag || strcmp(tag, "as_custom_obj") == 0)
-        return NULL;
-    if (strcmp(tag, "as_tensor") == 0)
-        name = yyjson_obj_get(inner, "name");
-    else
-        name = strncmp(tag, "as_sym_", 7) == 0 ? yyjson_obj_get(inner, "as_name") : NULL;
-    return yyjson_is_str(name) ? name : NULL;
-}
-
-/* Whether the node that the document calls so is there; a node that was renamed needs a longer search. */
-static bool is_plainly_there(const checker *c, yyjson_val *name)
-{
-    const pt2_graph *g = c->scope->graph;
-    const fe_string *s = fe_string_find(&c->core->strings, yyjson_get_str(name), yyjson_get_len(name));
-
-    return s && s->owner < g->origin_count && fe_node_is_listed(c->core, s->owner) && g->origins[s->owner].name == s;
-}
-
-/* owner: 0 when it is found. */
-typedef struct {
-    fe_reserved names;
-    bool any;
-} wanted_names;
-
-typedef int (*call_visitor)(checker *c, wanted_names *w, yyjson_val *name, const pt2_path *path);
-
-static int visit_arguments(checker *c, wanted_names *w, yyjson_val *arguments, const pt2_path *path, call_visitor visit)
-{
-    size_t i, count;
-    yyjson_val *argument;
-
-    yyjson_arr_foreach(arguments, i, count, argument)
-    {
-        yyjson_val *name = name_in(argument);
-        if (name && !is_plainly_there(c, name) && visit(c, w, name, PT2_INDEX(path, i)) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int visit_calls(checker *c, wanted_names *w, yyjson_val *calls, call_visitor visit)
-{
-    pt2_path root = {.parent = NULL};
-    const pt2_path *path = PT2_KEY(PT2_KEY(&root, "graph_module"), "module_call_graph");
-    size_t i, count;
-    yyjson_val *call;
-
-    yyjson_arr_foreach(calls, i, count, call)
-    {
-        yyjson_val *signature = yyjson_obj_get(call, "signature");
-        const pt2_path *at = PT2_KEY(PT2_INDEX(path, i), "signature");
-        if (visit_arguments(c, w, yyjson_obj_get(signature, "inputs"), PT2_KEY(at, "inputs"), visit) < 0 ||
-            visit_arguments(c, w, yyjson_obj_get(signature, "outputs"), PT2_KEY(at, "outputs"), visit) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int want(checker *c, wanted_names *w, yyjson_val *name, const pt2_path *path)
-{
-    (void)path;
-    w->any = true;
-    return pt2_verify_intern(c->v, &w->names, yyjson_get_str(name), yyjson_get_len(name)) ? 0 : -1;
-}
-
-static void found(wanted_names *w, const char *text, size_t len)
-{
-    fe_string *t = fe_string_find(&w->names.strings, text, len);
-
-    if (t)
-        t->owner = 0;
-}
-
-/* Results that nobody takes keep their names when the program is written. */
-static void find_results(wanted_names *w, yyjson_val *outs)
-{
-    size_t i, count, j, inner_count;
-    yyjson_val *out, *inner, *item, *name;
-
-    yyjson_arr_foreach(outs, i, count, out)
-    {
-        const char *tag = pt2_verify_tag(out, &inner);
-        if ((name = name_in(out)))
-            found(w, yyjson_get_str(name), yyjson_get_len(name));
-        if (!tag || strcmp(tag, "as_tensors") != 0)
-            continue;
-        yyjson_arr_foreach(inner, j, inner_count, item)
-        {
-            if ((name = yyjson_obj_get(item, "name")) && yyjson_is_str(name))
-                found(w, yyjson_get_str(name), yyjson_get_len(name));
-        }
-    }
-}
-
-static void find_wanted(checker *c, wanted_names *w)
-{
-    const pt2_graph *g = c->scope->graph;
-
-    for (uint32_t id = 1; id < g->origin_count && id < c->core->node_count; id++) {
-        const pt2_origin *o = &g->origins[id];
-        if (o->source == PT2_FROM_NOTHING || !fe_node_is_listed(c->core, id))
-            continue;
-        if (o->name)
-            found(w, o->name->data, o->name->len);
-        if (o->source == PT2_FROM_NODE)
-            find_results(w, yyjson_obj_get(o->json, "outputs"));
-    }
-}
-
-static int report_missing(checker *c, wanted_names *w, yyjson_val *name, const pt2_path *path)
-{
-    const fe_string *t = fe_string_find(&w->names.strings, yyjson_get_str(name), yyjson_get_len(name));
-
-    if (t && t->owner != 0)
-        pt2_verify_fault(
-            c->v, PT2_SIGNATURE, PT2_ERROR, NULL, path, NULL,
-            "the module call graph names '%.300s', but the graph has no such node any more; keep the node, or "
-            "export without preserving this module's signature",
-            yyjson_get_str(name));
-    return 0;
-}
-
-static int check_calls(checker *c, yyjson_val *calls)
-{
-    wanted_names w = {.any = false};
-    int result;
-
-    (void)fe_reserved_init(&w.names, c->v->allocator);
-    result = visit_calls(c, &w, calls, want);
-    if (result == 0 && w.any) {
-        find_wanted(c, &w);
-        result = visit_calls(c, &w, calls, report_missing);
-    }
-    fe_reserved_clear(&w.names);
-    return result;
-}
-
 /* ---- tree specs ---- */
 
 static uint32_t count_tags(yyjson_val *specs, const char *tag, const char *other)
@@ -549,7 +405,7 @@ int pt2_verify_signature(pt2_verifier *v, const pt2_scope *s)
         check_outputs(&c);
         if (module)
             check_trees(&c, yyjson_obj_get(module, "signature"));
-        result = check_calls(&c, yyjson_obj_get(module, "module_call_graph"));
+        result = pt2_verify_module_calls(v, s, yyjson_obj_get(module, "module_call_graph"));
     }
     fe_reserved_clear(&c.parameters);
     fe_reserved_clear(&c.buffers);

@@ -1,9 +1,7 @@
 /* verify_value.c - what nodes give: tensors and numbers, their sizes and symbols. See verify.h.
  *
- * Each distinct text of an expression is parsed once. A symbol gets its value from the first input or node one of whose
- * sizes, strides or numbers it is alone; torch takes 2*u0 and u0 == 1 for such, too (_free_unbacked_symbols_with_path in
- * torch/fx/experimental/symbolic_shapes.py). Whoever uses it before is at fault. Backed symbols are bound by any size of an
- * input, such as 2*s0 + 1, from which torch solves them.
+ * Sizes and strides that are numbers are computed with; of those that are expressions, the symbols are followed: see
+ * verify_symbol.c.
  */
 #include "verify.h"
 
@@ -125,7 +123,7 @@ void pt2_verify_fields(yyjson_val *tensor, pt2_tensor_fields *out)
     *out = (pt2_tensor_fields){0};
     if (!yyjson_is_obj(tensor))
         return;
-    yyjson_obj_foreach(tensor, i, count, key, value)
+    pt2_each_member(tensor, i, count, key, value)
     {
         if (KEY_IS(key, "dtype"))
             out->dtype = value;
@@ -184,102 +182,6 @@ static void fault(const checked_value *c, pt2_kind kind, pt2_severity severity, 
         pt2_verify_node(c->v, c->scope, kind, severity, c->id, NULL, "%s", message);
 }
 
-/* ---- expressions ---- */
-
-static int find_symbol(pt2_verifier *v, const char *name, size_t len, uint32_t *out)
-{
-    fe_string *t = pt2_verify_intern(v, &v->names, name, len);
-
-    if (!t)
-        return -1;
-    if (t->owner == FE_NONE_ID) {
-        if (pt2_verify_grow(v, &v->symbols, &v->symbol_capacity, (size_t)v->symbol_count + 1, sizeof *v->symbols) < 0)
-            return -1;
-        size_t prefix = strncmp(name, "zuf", 3) == 0 ? 3 : name[0] == 'u';
-        v->symbols[v->symbol_count] =
-            (pt2_symbol){.name = t->data,
-                         .unbacked = prefix && len > prefix && strspn(t->data + prefix, "0123456789") == len - prefix};
-        t->owner = v->symbol_count++;
-    }
-    *out = t->owner;
-    return 0;
-}
-
-static int list_symbol(void *ctx, fe_expr part)
-{
-    pt2_verifier *v = ctx;
-    uint32_t symbol;
-
-    if (part->op != FE_EXPR_SYMBOL)
-        return 0;
-    if (find_symbol(v, part->as.symbol.name, part->as.symbol.len, &symbol) < 0)
-        return -1;
-    if (v->symbols[symbol].seen == v->fact_count + 1)
-        return 0;
-    v->symbols[symbol].seen = v->fact_count + 1;
-    if (pt2_verify_grow(v, &v->lists, &v->list_capacity, (size_t)v->list_count + 1, sizeof *v->lists) < 0)
-        return -1;
-    v->lists[v->list_count++] = symbol;
-    return 0;
-}
-
-static fe_expr bound_by(fe_expr e)
-{
-    if (e->op == FE_EXPR_SYMBOL)
-        return e;
-    if ((e->op != FE_EXPR_MUL && e->op != FE_EXPR_EQ) || e->count != 2)
-        return NULL;
-    for (uint32_t i = 0; i < 2; i++) {
-        if (e->args[i]->op == FE_EXPR_SYMBOL && e->args[1 - i]->op == FE_EXPR_INTEGER &&
-            (e->op == FE_EXPR_MUL || e->args[1 - i]->as.integer == 1))
-            return e->args[i];
-    }
-    return NULL;
-}
-
-#define NO_EXPR UINT32_MAX
-
-/* The facts of an expression's text; NO_EXPR: it is none, and *why tells. */
-static int find_expr(pt2_verifier *v, const char *text, size_t len, uint32_t *out, fe_expr_error *why)
-{
-    uint32_t depth = v->report->limits->expr_depth, symbol;
-    fe_string *t = pt2_verify_intern(v, &v->texts, text, len);
-
-    *out = NO_EXPR;
-    if (!t)
-        return -1;
-    *out = t->owner;
-    if (t->owner != FE_NONE_ID)
-        return 0;
-    fe_expr e =
-        fe_expr_parse_srepr(v->exprs, text, len, depth && depth < FE_EXPR_MAX_DEPTH ? depth : FE_EXPR_MAX_DEPTH, why);
-    if (!e)
-        return why->fault == FE_EXPR_NO_MEMORY ? pt2_no_memory(v->report) : 0;
-    if (pt2_verify_grow(v, &v->facts, &v->fact_capacity, (size_t)v->fact_count + 1, sizeof *v->facts) < 0)
-        return -1;
-    pt2_expr_facts f = {.first = v->list_count};
-    if (fe_expr_walk(e, list_symbol, v) != 0)
-        return -1;
-    f.count = v->list_count - f.first;
-    fe_expr bound = bound_by(e);
-    if (bound) {
-        if (find_symbol(v, bound->as.symbol.name, bound->as.symbol.len, &symbol) < 0)
-            return -1;
-        f.binds = symbol + 1;
-        f.alone = bound == e ? f.binds : 0;
-    }
-    v->facts[v->fact_count] = f;
-    *out = t->owner = v->fact_count++;
-    return 0;
-}
-
-static bool is_in_scope(const pt2_scope *s, const pt2_symbol *symbol)
-{
-    while (s && s->number != symbol->scope)
-        s = s->outer;
-    return s != NULL;
-}
-
 /* ---- symbols of values ---- */
 
 static void check_hint(const checked_value *c, const pt2_expr_facts *f, yyjson_val *hint, const char *field)
@@ -299,31 +201,31 @@ static void check_hint(const checked_value *c, const pt2_expr_facts *f, yyjson_v
     fault(c, PT2_VALUE, PT2_WARNING, field, message);
 }
 
-/* The first look at an expression: give its symbol a value if this is the place for it, and see if it needs another look. */
+/* The first look at an expression: give its symbol a value if this is the place for it; does it need another look? */
 static int bind_expr(checked_value *c, yyjson_val *expr, const char *field)
 {
     pt2_verifier *v = c->v;
     yyjson_val *text = yyjson_is_obj(expr) ? yyjson_obj_get(expr, "expr_str") : NULL;
     fe_expr_error why = {.fault = FE_EXPR_OK};
     char message[600];
-    uint32_t index = NO_EXPR;
+    uint32_t index = PT2_NO_EXPR;
 
-    if (yyjson_is_str(text) && find_expr(v, yyjson_get_str(text), yyjson_get_len(text), &index, &why) < 0)
+    if (yyjson_is_str(text) && pt2_verify_expr(v, yyjson_get_str(text), yyjson_get_len(text), &index, &why) < 0)
         return -1;
-    if (index == NO_EXPR) {
+    if (index == PT2_NO_EXPR) {
         snprintf(message, sizeof message, "a symbolic number is no expression: %s",
                  why.fault ? why.message : "it has no text");
         fault(c, PT2_EXPR, PT2_ERROR, field, message);
         return 0;
     }
     const pt2_expr_facts *f = &v->facts[index];
-    if (f->binds && !is_in_scope(c->scope, &v->symbols[f->binds - 1]))
+    if (f->binds && !pt2_verify_in_scope(c->scope, &v->symbols[f->binds - 1]))
         v->symbols[f->binds - 1].scope = c->scope->number;
     for (uint32_t i = 0; i < f->count; i++) {
         pt2_symbol *symbol = &v->symbols[v->lists[f->first + i]];
-        if (c->is_input && !symbol->unbacked && !is_in_scope(c->scope, symbol))
+        if (c->is_input && !symbol->unbacked && !pt2_verify_in_scope(c->scope, symbol))
             symbol->scope = c->scope->number;
-        c->unbound |= !is_in_scope(c->scope, symbol);
+        c->unbound |= !pt2_verify_in_scope(c->scope, symbol);
     }
     check_hint(c, f, yyjson_obj_get(expr, "hint"), field);
     return 0;
@@ -336,13 +238,13 @@ static int check_expr(checked_value *c, yyjson_val *expr, const char *field)
     yyjson_val *text = yyjson_is_obj(expr) ? yyjson_obj_get(expr, "expr_str") : NULL;
     fe_expr_error why;
     char message[400];
-    uint32_t index = NO_EXPR;
+    uint32_t index = PT2_NO_EXPR;
 
-    if (yyjson_is_str(text) && find_expr(v, yyjson_get_str(text), yyjson_get_len(text), &index, &why) < 0)
+    if (yyjson_is_str(text) && pt2_verify_expr(v, yyjson_get_str(text), yyjson_get_len(text), &index, &why) < 0)
         return -1;
-    for (uint32_t i = 0; index != NO_EXPR && i < v->facts[index].count; i++) {
+    for (uint32_t i = 0; index != PT2_NO_EXPR && i < v->facts[index].count; i++) {
         pt2_symbol *symbol = &v->symbols[v->lists[v->facts[index].first + i]];
-        if (is_in_scope(c->scope, symbol) || symbol->reported || (!symbol->unbacked && !v->strict))
+        if (pt2_verify_in_scope(c->scope, symbol) || symbol->reported || (!symbol->unbacked && !v->strict))
             continue;
         symbol->reported = true;
         snprintf(message, sizeof message, "nothing before gives the symbol %.100s a value; %s", symbol->name,
@@ -554,38 +456,4 @@ int pt2_verify_values(pt2_verifier *v, const pt2_scope *s)
             return -1;
     }
     return 0;
-}
-
-/* ---- ranges ---- */
-
-int pt2_verify_symbols(pt2_verifier *v)
-{
-    for (uint32_t i = 0; i < v->program->range_count; i++) {
-        fe_expr e = v->program->ranges[i].expr;
-        uint32_t symbol;
-        if (!e || e->op != FE_EXPR_SYMBOL)
-            continue;
-        if (find_symbol(v, e->as.symbol.name, e->as.symbol.len, &symbol) < 0)
-            return -1;
-        v->symbols[symbol].range = i + 1;
-    }
-    return 0;
-}
-
-void pt2_verify_ranges(pt2_verifier *v)
-{
-    pt2_path root = {.parent = NULL};
-
-    for (uint32_t i = 0; i < v->program->range_count; i++) {
-        const pt2_range *range = &v->program->ranges[i];
-        const char *key = range->key ? range->key : "";
-        if (range->has_min && range->has_max && range->min > range->max)
-            pt2_verify_fault(v, PT2_VALUE, PT2_ERROR, NULL, PT2_KEY_TEXT(PT2_KEY(&root, "range_constraints"), key),
-                             NULL, "the range of %.200s is empty: its least value %lld is above its greatest, %lld",
-                             key, (long long)range->min, (long long)range->max);
-        else if (range->expr && range->expr->op == FE_EXPR_SYMBOL && !range->seen)
-            pt2_verify_fault(v, PT2_VALUE, PT2_WARNING, NULL, PT2_KEY_TEXT(PT2_KEY(&root, "range_constraints"), key),
-                             NULL, "there is a range for %.200s, which occurs nowhere in the program; torch drops it",
-                             key);
-    }
 }

@@ -142,7 +142,7 @@ static void write_table(pt2_graph_writer *g, unsigned kind, yyjson_val *json)
     uint32_t next = 0;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         pt2_name name = pt2_name_of_json(key);
         pt2_slot *s = slot_of_key(g, kind, name, &next, &removed);
@@ -321,7 +321,7 @@ static void write_graph_fields(pt2_graph_writer *g)
     bool first = true;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(g->graph->json, i, count, key, value)
+    pt2_each_member(g->graph->json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, first ? "" : ", ");
         first = false;
@@ -367,7 +367,7 @@ static void write_module(pt2_graph_writer *g, yyjson_val *json)
     yyjson_val *key, *value;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);
@@ -390,7 +390,7 @@ static void write_program(pt2_graph_writer *g, yyjson_val *json)
     yyjson_val *key, *value;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);

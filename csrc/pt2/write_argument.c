@@ -565,7 +565,7 @@ static void write_subgraph(pt2_graph_writer *g, const pt2_place *at, yyjson_val 
         fe_buffer_text(g->w->out, ", \"graph\": ");
         pt2_write_graph(g->w, graph);
     }
-    yyjson_obj_foreach(inner, i, count, key, value)
+    pt2_each_member(inner, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);

@@ -4,7 +4,6 @@
  * document knows keep its order and names; arguments that an edit put in get their names from the schema, or, of an
  * operator that no schema is known of, from another node of the document with the same target.
  */
-#include "texts.h"
 #include "write.h"
 
 #define POSITIONAL 1
@@ -216,21 +215,14 @@ static int find_items(const node *n)
 
 /* ---- arguments: their texts ---- */
 
-/* torch takes these by position whatever the file says. */
-static bool is_always_positional(const node *n, pt2_name name)
+/* Whether the document's argument is given as it is now; its kind may say otherwise, or nothing. */
+static bool is_given_so(const node *n, const item *i, yyjson_val *kind)
 {
-    return fe_target_classify(n->target.data, n->target.len) == FE_SPELLING_SYM ||
-           pt2_name_is(n->target, "torch.ops.aten.item.default") || pt2_is_keyword(name.data, name.len);
-}
+    int64_t code;
 
-/* Whether the document says how the argument is given; one without a kind leaves that to the schema. */
-static bool is_kind(const node *n, const item *i, yyjson_val *json)
-{
-    int64_t kind;
-
-    if (!pt2_json_int(json, &kind) || (kind != POSITIONAL && kind != KEYWORD) || kind == i->kind)
+    if (pt2_json_int(kind, &code) && code == i->kind)
         return true;
-    return kind == KEYWORD && is_always_positional(n, i->name);
+    return pt2_is_positional(n->target.data, n->target.len, i->json) == (i->kind == POSITIONAL);
 }
 
 static void write_item_value(const node *n, uint32_t index)
@@ -258,14 +250,14 @@ static void write_known_item(const node *n, uint32_t index)
     yyjson_val *key, *value;
 
     fe_buffer_char(w->out, '{');
-    yyjson_obj_foreach(known->json, i, count, key, value)
+    pt2_each_member(known->json, i, count, key, value)
     {
         fe_buffer_text(w->out, i ? ", " : "");
         pt2_json_write(key, w->out);
         fe_buffer_text(w->out, ": ");
         if (yyjson_equals_str(key, "arg"))
             write_item_value(n, index);
-        else if (yyjson_equals_str(key, "kind") && !is_kind(n, known, value))
+        else if (yyjson_equals_str(key, "kind") && !is_given_so(n, known, value))
             fe_buffer_int(w->out, known->kind);
         else
             pt2_json_write(value, w->out);
@@ -486,7 +478,7 @@ void pt2_write_node(pt2_graph_writer *g, uint32_t id)
     n.row = fe_operator_find(n.target.data, n.target.len);
     n.same_target = n.json && pt2_name_equal(n.target, pt2_name_of_json(pt2_field(n.json, "target")));
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(n.json, i, count, key, value)
+    pt2_each_member(n.json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, first ? "" : ", ");
         first = false;

@@ -180,7 +180,7 @@ static void write_spec(const spec *s)
     fe_buffer_text(w->out, "{\"");
     fe_buffer_text(w->out, s->tag);
     fe_buffer_text(w->out, "\": {");
-    yyjson_obj_foreach(s->json, i, count, key, value)
+    pt2_each_member(s->json, i, count, key, value)
     {
         fe_buffer_text(w->out, i ? ", " : "");
         pt2_json_write(key, w->out);
@@ -246,7 +246,7 @@ void pt2_write_signature(pt2_graph_writer *g, yyjson_val *json)
     yyjson_val *key, *value;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);
@@ -302,7 +302,7 @@ static void write_call_value(pt2_graph_writer *g, yyjson_val *json, pt2_name fqn
         return;
     }
     fe_buffer_char(w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         bool name = yyjson_is_str(value) && (yyjson_equals_str(key, "name") || yyjson_equals_str(key, "as_name"));
         fe_buffer_text(w->out, i ? ", " : "");
@@ -324,7 +324,7 @@ static void write_call_signature(pt2_graph_writer *g, yyjson_val *json, pt2_name
     yyjson_val *key, *value;
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);
@@ -344,7 +344,7 @@ static void write_call(pt2_graph_writer *g, yyjson_val *json)
     pt2_name fqn = pt2_name_of_json(pt2_field(json, "fqn"));
 
     fe_buffer_char(g->w->out, '{');
-    yyjson_obj_foreach(json, i, count, key, value)
+    pt2_each_member(json, i, count, key, value)
     {
         fe_buffer_text(g->w->out, i ? ", " : "");
         pt2_json_write(key, g->w->out);

@@ -234,9 +234,9 @@ static PyObject *Archive_entries(PyObject *self, PyObject *Py_UNUSED(ignored))
     for (uint32_t i = 0; list && i < count; i++) {
         if (entries[i].is_folder)
             continue;
-        PyObject *item = Py_BuildValue("(sKKO)", entries[i].name, (unsigned long long)entries[i].size,
-                                       (unsigned long long)entries[i].packed,
-                                       entries[i].method == PT2_STORED ? Py_True : Py_False);
+        PyObject *item =
+            Py_BuildValue("(sKKO)", entries[i].name, (unsigned long long)entries[i].size,
+                          (unsigned long long)entries[i].packed, entries[i].method == PT2_STORED ? Py_True : Py_False);
         int result = item ? PyList_Append(list, item) : -1;
         Py_XDECREF(item);
         if (result < 0)
@@ -330,7 +330,9 @@ static PyObject *Archive_storage(PyObject *self, PyObject *args, PyObject *kwarg
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:storage", names, &name, &map) || !(e = find_entry(a, name)))
         return NULL;
-    return storage_from_entry(a->state, self, a->archive, e, a->lock, map != 0);
+    storage_source source = {
+        .owner = self, .archive = a->archive, .entry = e, .lock = a->lock, .limits = &a->limits, .map = map != 0};
+    return storage_from_source(a->state, &source);
 }
 
 /* ---- writing ---- */
@@ -474,9 +476,12 @@ PyDoc_STRVAR(archive_doc, "Archive(source, limits=None)\n--\n\n"
                           "A zip archive, open for reading: a file descriptor, which becomes the archive's, or bytes.");
 
 static PyType_Slot archive_slots[] = {
-    {Py_tp_doc, (void *)archive_doc},     {Py_tp_new, Archive_new},
-    {Py_tp_dealloc, Archive_dealloc},     {Py_tp_getset, archive_getset},
-    {Py_tp_members, archive_members},     {Py_tp_methods, archive_methods},
+    {Py_tp_doc, (void *)archive_doc},
+    {Py_tp_new, Archive_new},
+    {Py_tp_dealloc, Archive_dealloc},
+    {Py_tp_getset, archive_getset},
+    {Py_tp_members, archive_members},
+    {Py_tp_methods, archive_methods},
     {0, NULL},
 };
 

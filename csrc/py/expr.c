@@ -157,13 +157,6 @@ static PyObject *Expr_str(PyObject *self)
     return text_by(fe_expr_str, ((ExprObject *)self)->expr);
 }
 
-static PyObject *Expr_repr(PyObject *self)
-{
-    PyObject *text = srepr_of((ExprObject *)self);
-
-    return text ? PyUnicode_FromFormat("Expr(%R)", text) : NULL;
-}
-
 static PyObject *Expr_get_srepr(PyObject *self, void *unused)
 {
     (void)unused;
@@ -447,7 +440,7 @@ static PyType_Slot expr_slots[] = {
     {Py_tp_new, Expr_new},
     {Py_tp_dealloc, Expr_dealloc},
     {Py_tp_str, Expr_str},
-    {Py_tp_repr, Expr_repr},
+    {Py_tp_repr, Expr_str},
     {Py_tp_hash, Expr_hash},
     {Py_tp_richcompare, Expr_richcompare},
     {Py_tp_methods, Expr_methods},

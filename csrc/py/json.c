@@ -8,7 +8,7 @@ static PyObject *number(yyjson_val *v)
 
     if (!strpbrk(text, ".eENI"))
         return PyLong_FromString(text, NULL, 10); /* its digits end where they do: no digit follows in the document */
-    pt2_json_real(v, &real); /* beyond a double: inf, as Python has it */
+    pt2_json_real(v, &real);                      /* beyond a double: inf, as Python has it */
     return PyFloat_FromDouble(real);
 }
 
@@ -51,7 +51,7 @@ static PyObject *dict_of_json(yyjson_val *object)
     yyjson_val *key, *value;
     size_t i, count;
 
-    yyjson_obj_foreach(object, i, count, key, value)
+    pt2_each_member(object, i, count, key, value)
     {
         if (!dict || add_item(dict, key, value) < 0) {
             Py_XDECREF(dict);

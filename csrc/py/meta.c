@@ -376,9 +376,8 @@ PyType_Spec meta_iter_spec = {
 
 PyObject *meta_new(NodeObject *n)
 {
-    MetaObject *meta = graph_load_meta(n->graph, n->id) < 0
-                           ? NULL
-                           : PyObject_GC_New(MetaObject, n->graph->state->meta_type);
+    MetaObject *meta =
+        graph_load_meta(n->graph, n->id) < 0 ? NULL : PyObject_GC_New(MetaObject, n->graph->state->meta_type);
 
     if (!meta)
         return NULL;

@@ -202,10 +202,11 @@ static PyObject *payload_to_tuple(const pt2_payload *p)
                          strides, (long long)p->offset, p->device);
 }
 
-PyDoc_STRVAR(program_payloads_doc,
-             "payloads($self, constants, /)\n--\n\n"
-             "The weights, or the constants, of the configuration: tuples (name, kind, is_param, requires_grad, entry,\n"
-             "dtype, layout, sizes, strides, offset, device), and the entry that holds them pickled, or None.");
+PyDoc_STRVAR(
+    program_payloads_doc,
+    "payloads($self, constants, /)\n--\n\n"
+    "The weights, or the constants, of the configuration: tuples (name, kind, is_param, requires_grad, entry,\n"
+    "dtype, layout, sizes, strides, offset, device), and the entry that holds them pickled, or None.");
 
 static PyObject *Program_payloads(PyObject *o, PyObject *constants)
 {
@@ -535,9 +536,10 @@ static PyObject *Program_verify(PyObject *o, PyObject *args)
     return faults;
 }
 
-PyDoc_STRVAR(program_write_doc, "write($self, graph, /)\n--\n\n"
-                                "The model.json of the program as it is now, as bytes. Raises FormatError for what the\n"
-                                "format can't say.");
+PyDoc_STRVAR(program_write_doc,
+             "write($self, graph, /)\n--\n\n"
+             "The model.json of the program as it is now, as bytes. Raises FormatError for what the\n"
+             "format can't say.");
 
 static PyObject *Program_write(PyObject *o, PyObject *graph)
 {
@@ -676,9 +678,12 @@ PyDoc_STRVAR(program_doc, "Program(archive, model=None)\n--\n\n"
                           "An exported program of an archive, read and checked. Raises FormatError.");
 
 static PyType_Slot program_slots[] = {
-    {Py_tp_doc, (void *)program_doc},     {Py_tp_new, Program_new},
-    {Py_tp_dealloc, Program_dealloc},     {Py_tp_getset, program_getset},
-    {Py_tp_members, program_members},     {Py_tp_methods, program_methods},
+    {Py_tp_doc, (void *)program_doc},
+    {Py_tp_new, Program_new},
+    {Py_tp_dealloc, Program_dealloc},
+    {Py_tp_getset, program_getset},
+    {Py_tp_members, program_members},
+    {Py_tp_methods, program_methods},
     {0, NULL},
 };
 

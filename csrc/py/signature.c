@@ -29,8 +29,8 @@ static PyObject *spec_to_tuple(const fe_graph *c, const fe_spec *s)
     PyObject *value = constant(&s->value), *name = optional_string(s->name), *target = optional_string(s->target);
 
     if (node && value && name && target)
-        return Py_BuildValue("(iNNNNOL)", (int)s->kind, node, value, name, target,
-                             s->persistent ? Py_True : Py_False, (long long)s->origin - 1);
+        return Py_BuildValue("(iNNNNOL)", (int)s->kind, node, value, name, target, s->persistent ? Py_True : Py_False,
+                             (long long)s->origin - 1);
     Py_XDECREF(node);
     Py_XDECREF(value);
     Py_XDECREF(name);

@@ -14,6 +14,7 @@
  * later makes the reader of a lost page die (SIGBUS), and what is written into it shows through. Who shares files with
  * such writers opens them with map off. Saving replaces a file by renaming, which leaves mappings as they are.
  */
+#include "file.h"
 #include "tensor.h"
 
 #include <errno.h>
@@ -44,37 +45,15 @@ typedef struct {
 
 /* ---- errors ---- */
 
-int raise_format_error(pt2_kind kind, const char *entry, const char *message)
+int raise_format_error(module_state *st, pt2_kind kind, const char *entry, const char *message)
 {
-    PyObject *module = PyImport_ImportModule("fastexport._errors");
-    PyObject *type = module ? PyObject_GetAttrString(module, "FormatError") : NULL;
-    PyObject *args = type ? Py_BuildValue("(s)", message) : NULL;
-    PyObject *kwargs = args ? Py_BuildValue("{s:z,s:s}", "entry", entry, "kind", pt2_kind_name(kind)) : NULL;
-    PyObject *error = kwargs ? PyObject_Call(type, args, kwargs) : NULL;
+    pt2_report r;
 
-    if (error)
-        PyErr_SetObject(type, error);
-    Py_XDECREF(error);
-    Py_XDECREF(kwargs);
-    Py_XDECREF(args);
-    Py_XDECREF(type);
-    Py_XDECREF(module);
+    pt2_report_init(&r, &fe_libc_allocator, NULL);
+    pt2_fail(&r, kind, entry, NULL, "%s", message);
+    raise_report(st, &r);
+    pt2_report_clear(&r);
     return -1;
-}
-
-/* Raise what a report says first. */
-static int raise_first(const pt2_report *r, const char *entry)
-{
-    if (r->no_memory) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < r->count; i++) {
-        const pt2_fault *f = &r->items[i];
-        if (f->severity == PT2_ERROR)
-            return raise_format_error(f->kind, f->entry ? f->entry : entry, f->message);
-    }
-    return raise_format_error(PT2_IO, entry, "the entry cannot be read");
 }
 
 /* ---- bringing the bytes in; all without the GIL, under the archive's lock ---- */
@@ -234,7 +213,7 @@ static int first_touch(StorageObject *s)
     }
     PyThread_release_lock(s->source.lock);
     if (result < 0)
-        raise_first(&report, s->source.entry->name);
+        raise_report(PyType_GetModuleState(Py_TYPE(s)), &report);
     pt2_report_clear(&report);
     return result;
 }
@@ -274,7 +253,7 @@ PyObject *storage_from_source(module_state *st, const storage_source *source)
 
     assert(source->owner && source->archive && source->entry && source->lock);
     if (source->entry->is_folder || source->entry->size > PY_SSIZE_T_MAX) {
-        raise_format_error(PT2_PAYLOAD, source->entry->name,
+        raise_format_error(st, PT2_PAYLOAD, source->entry->name,
                            source->entry->is_folder ? "a folder has no bytes" : "it is larger than the address space");
         return NULL;
     }
@@ -285,13 +264,6 @@ PyObject *storage_from_source(module_state *st, const storage_source *source)
     Py_INCREF(s->source.owner);
     s->size = (size_t)source->entry->size;
     return (PyObject *)s;
-}
-
-PyObject *storage_from_entry(module_state *st, PyObject *owner, pt2_archive *archive, const pt2_entry *entry,
-                             PyThread_type_lock lock, bool map)
-{
-    return storage_from_source(
-        st, &(storage_source){.owner = owner, .archive = archive, .entry = entry, .lock = lock, .map = map});
 }
 
 PyDoc_STRVAR(

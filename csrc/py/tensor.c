@@ -320,7 +320,7 @@ static int check_bools(TensorObject *t, const char *data)
     Py_END_ALLOW_THREADS
     if (!right) {
         const storage_source *source = storage_source_of(t->storage);
-        return raise_format_error(PT2_PAYLOAD, source ? source->entry->name : NULL,
+        return raise_format_error(PyType_GetModuleState(Py_TYPE(t)), PT2_PAYLOAD, source ? source->entry->name : NULL,
                                   "a tensor of bools has bytes other than 0 and 1");
     }
     atomic_store_explicit(&t->checked, true, memory_order_relaxed);

@@ -29,8 +29,6 @@ extern PyType_Spec storage_spec;
 
 /* A Storage of an entry, with a reference to the owner; reads nothing. FormatError for a folder. */
 PyObject *storage_from_source(module_state *st, const storage_source *source);
-PyObject *storage_from_entry(module_state *st, PyObject *owner, pt2_archive *archive, const pt2_entry *entry,
-                             PyThread_type_lock lock, bool map);
 
 bool storage_check(const module_state *st, PyObject *o);
 size_t storage_size(PyObject *storage); /* bytes; reads nothing */
@@ -41,7 +39,7 @@ const storage_source *storage_source_of(PyObject *storage);
 int storage_touch(PyObject *storage, const char **data);
 
 /* Raise fastexport.FormatError; entry may be NULL. Returns -1. */
-int raise_format_error(pt2_kind kind, const char *entry, const char *message);
+int raise_format_error(module_state *st, pt2_kind kind, const char *entry, const char *message);
 
 /* ---- tensor.c ---- */
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._core import Expr, Node, Tensor
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
-from fastexport._errors import Fault, FastExportError, FormatError, LintError, LintFault, VerifyError
+from fastexport._errors import FastExportError, Fault, FormatError, LintError, LintFault, VerifyError
 from fastexport._graph import Graph
 from fastexport._operators import Operator
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes

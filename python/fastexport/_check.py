@@ -12,7 +12,7 @@ from fastexport._errors import Fault, FormatError
 from fastexport._terminal import Progress, colour, complain_of_name, escape, write, write_json
 
 if TYPE_CHECKING:
-    from fastexport._program import ExportedProgram
+    from fastexport._program import ExportedProgram, Level
 
 _CLEAN, _FOUND, _UNREADABLE = 0, 1, 2
 _RED, _YELLOW = 31, 33
@@ -44,7 +44,7 @@ def _faults_of(path: str, options: Any, load: Callable[[str], ExportedProgram]) 
         program = load(path)
     except FormatError as error:
         return error.faults or [Fault("FX101", error.kind, True, error.entry, error.json_path, None, str(error))]
-    level = "strict" if options.strict else "lenient"
+    level: Level = "strict" if options.strict else "lenient"
     faults = program.faults + program.verify(all=True, level=level, weights=False)
     if not options.no_weights:
         faults += _check_weights(path, program)
@@ -98,6 +98,8 @@ def explain(options: Any) -> int:
         return _CLEAN
     code = options.code.upper()
     if code not in kinds:
-        return complain_of_name(f"there is no code {options.code!r}; `fastexport explain` lists them", list(kinds), code)
+        return complain_of_name(
+            f"there is no code {options.code!r}; `fastexport explain` lists them", list(kinds), code
+        )
     write(f"{code} {kinds[code]}\n\n{EXPLANATIONS[code]}")
     return _CLEAN

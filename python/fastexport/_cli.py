@@ -193,7 +193,12 @@ def _opt(options: Any) -> int:
     program.verify(weights=False)
     program.save(options.output)
     rows = [
-        {"pass": result.name, "removed": len(result.removed), "replaced": len(result.replaced), "seconds": result.seconds}
+        {
+            "pass": result.name,
+            "removed": len(result.removed),
+            "replaced": len(result.replaced),
+            "seconds": result.seconds,
+        }
         for result in results
     ]
     if options.json:

@@ -228,9 +228,7 @@ class ExportedProgram:
         """The files that were saved along with the program, by name."""
         prefix = "extra_files/" if self._program.layout == "C" else "extra/"
         archive = self._program.archive
-        return {
-            name[len(prefix) :]: archive.read(name) for name, *_ in archive.entries() if name.startswith(prefix)
-        }
+        return {name[len(prefix) :]: archive.read(name) for name, *_ in archive.entries() if name.startswith(prefix)}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of each parameter."""
@@ -244,9 +242,7 @@ class ExportedProgram:
         """(name, tensor) of each buffer."""
         signature = self.graph_signature
         apart = set(signature.non_persistent_buffers)
-        return (
-            (name, self.constants[name] if name in apart else self.state_dict[name]) for name in signature.buffers
-        )
+        return ((name, self.constants[name] if name in apart else self.state_dict[name]) for name in signature.buffers)
 
     def buffers(self) -> Iterator[Tensor]:
         """Each buffer."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
+from fastexport._errors import FormatError
 from fastexport._state import OpaqueValue, TensorDict
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ _MARKERS: tuple[tuple[str, bytes], ...] = (
 )
 
 
-def save(
-    program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None
-) -> None:
+def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
     """Write a program so that torch.export.load, and fastexport.load, open it.
 
     Args:
@@ -157,17 +156,24 @@ class _Records:
 
     def of(self, tensor: _core.Tensor, archive: _core.Archive) -> str:
         """The entry for the storage of a tensor; by storage and dtype, as torch groups them."""
-        key = id(tensor.storage), tensor.dtype.code
+        storage = tensor.storage
+        if storage is None:
+            raise FormatError("a tensor on the device meta has no data that could be saved", kind="payload")
+        key = id(storage), tensor.dtype.code
         if key not in self._by_storage:
-            entry = tensor.storage.entry
-            known = entry is not None and self.state.is_storage_of_file(tensor.storage)
-            if known and entry.startswith(f"{self.folder}{self.prefix}") and entry not in self._by_storage.values():
+            entry = storage.entry
+            if entry is not None and self._may_stay(storage, entry):
                 self.keep(entry, archive)
             else:
                 entry = self._free()
-                self.sources[entry] = memoryview(tensor.storage)
+                self.sources[entry] = memoryview(storage)
             self._by_storage[key] = entry
         return self._by_storage[key]
+
+    def _may_stay(self, storage: _core.Storage, entry: str) -> bool:
+        """Whether an entry of the file can go on holding a storage: one of this folder, for one dtype only."""
+        is_known = self.state.is_storage_of_file(storage) and entry.startswith(f"{self.folder}{self.prefix}")
+        return is_known and entry not in self._by_storage.values()
 
     def _free(self) -> str:
         while (entry := f"{self.folder}{self.prefix}{self._number}") in self.taken:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fastexport._naming import pretty
+from fastexport._state import OpaqueValue
 from fastexport._summary import count_subgraphs, elements_of, size_text, sizes_by_dtype
 from fastexport._terminal import complain_of_name, write, write_json, write_table
 
@@ -111,7 +112,9 @@ def _find_node(program: ExportedProgram, name: str) -> Any:
 def _show_node(program: ExportedProgram, options: Any) -> int:
     node = _find_node(program, options.node)
     if node is None:
-        return complain_of_name(f"there is no node {options.node!r}", [n.name for n in program.graph.nodes], options.node)
+        return complain_of_name(
+            f"there is no node {options.node!r}", [n.name for n in program.graph.nodes], options.node
+        )
     if options.json:
         write_json({**_node_json(node), "meta": {key: str(value) for key, value in node.meta.items()}})
         return _CLEAN
@@ -220,9 +223,9 @@ def weights(program: ExportedProgram, options: Any) -> int:
 
 
 def _weight_row(program: ExportedProgram, name: str, kind: str) -> dict[str, Any]:
-    value = (program.state_dict if kind == "weight" else program.constants)[name]
-    if not hasattr(value, "dtype"):
-        return {"name": name, "kind": value.kind, "dtype": "-", "shape": "-", "bytes": value._storage.nbytes}
+    value: Any = (program.state_dict if kind == "weight" else program.constants)[name]
+    if isinstance(value, OpaqueValue):
+        return {"name": name, "kind": value.kind, "dtype": "-", "shape": "-", "bytes": value.nbytes}
     return {
         "name": name,
         "kind": "parameter" if value.is_param else "buffer" if kind == "weight" else kind,

@@ -53,12 +53,17 @@ class OpaqueValue:
         self.entry = entry
         self._storage = storage
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the file has for it."""
+        return self._storage.nbytes
+
     def tobytes(self) -> bytes:
         """The bytes that the file has for it."""
         return bytes(memoryview(self._storage))
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.name}, {self._storage.nbytes} bytes in {self.entry}>"
+        return f"<{self.kind} {self.name}, {self.nbytes} bytes in {self.entry}>"
 
 
 _OPAQUE_KINDS = {PICKLED: "pickled_tensor", CUSTOM: "custom_obj", OPAQUE: "opaque_obj"}

@@ -156,8 +156,12 @@ class TensorMeta:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return TensorMeta, self._fields()
 
+    def __str__(self) -> str:
+        """The dtype and shape alone: f32[2, s0]."""
+        return f"{self.dtype.abbreviation}[{', '.join(map(str, self.shape))}]"
+
     def __repr__(self) -> str:
-        parts = [f"{self.dtype.abbreviation}[{', '.join(map(str, self.shape))}]", str(self.device)]
+        parts = [str(self), str(self.device)]
         in_order = _contiguous(self.shape)
         if in_order is not None and in_order != self.stride:
             parts.append(f"stride=({', '.join(map(str, self.stride))})")

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 # Control characters but newline and tab, and characters that turn text round or hide in it.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 
 
 def escape(text: str) -> str:

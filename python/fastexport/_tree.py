@@ -62,7 +62,7 @@ def module_tree(program: ExportedProgram) -> Module:
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
-        stack = node.meta.get("nn_module_stack") or {}
+        stack: dict[str, tuple[str, str]] = node.meta.get("nn_module_stack") or {}
         module = root
         for path, kind in stack.values():
             if kind == _NO_MODULE:

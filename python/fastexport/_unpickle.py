@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from fastexport import _core
 from fastexport._dtypes import Device, DType, Layout, dtype_named
-from fastexport._errors import FormatError
+from fastexport._errors import FormatError, format_error
 
 _Buffer = bytes | bytearray | memoryview | _core.Storage
 
@@ -55,6 +55,13 @@ class PickleLimits:
 
 
 DEFAULT_LIMITS = PickleLimits()
+
+
+_CODES = {"pickle": "FX502", "limit": "FX104", "unsupported": "FX103"}
+
+
+def _error(message: str, entry: str | None, kind: str = "pickle") -> FormatError:
+    return format_error([(_CODES[kind], kind, True, entry, None, None, message)])
 
 
 class _Bad(Exception):
@@ -633,7 +640,7 @@ def _no_storages(pid: Any) -> Any:
 def _check_size(size: int, limits: PickleLimits, entry: str | None) -> None:
     if size > limits.pickle_bytes:
         message = f"the pickle has {size} bytes; the limit is {limits.pickle_bytes}"
-        raise FormatError(message, entry=entry, kind="limit")
+        raise _error(message, entry, "limit")
 
 
 def _run(data: bytes, limits: PickleLimits, load: Callable[[Any], Any], entry: str | None) -> Any:
@@ -642,11 +649,13 @@ def _run(data: bytes, limits: PickleLimits, load: Callable[[Any], Any], entry: s
         result = machine.run()
         _check_result(result, limits)
         return result
+    except FormatError:  # of the archive; it is a ValueError too
+        raise
     except _Bad as e:
         reason: str = str(e)
     except _SIGNS_OF_DAMAGE as e:
         reason = f"its operations don't fit together ({e})"
-    raise FormatError(f"the pickle cannot be read (at byte {machine.at}): {reason}", entry=entry, kind="pickle")
+    raise _error(f"the pickle cannot be read (at byte {machine.at}): {reason}", entry)
 
 
 # The start of a file of torch.save before 1.6: the pickle of a number.
@@ -665,7 +674,7 @@ def _open(source: Archive | _Buffer, entry: str | None) -> Archive:
         message = "it is of the format of torch.save before torch 1.6, which is not read; save it anew with torch"
     else:
         message = "it is no file of torch.save: it does not start as a zip archive does"
-    raise FormatError(message, entry=entry, kind="pickle")
+    raise _error(message, entry)
 
 
 def _prefix_of(names: Iterable[str], entry: str | None) -> str:
@@ -673,7 +682,7 @@ def _prefix_of(names: Iterable[str], entry: str | None) -> str:
     found = [name for name in names if name == "data.pkl" or (name.endswith("/data.pkl") and name.count("/") == 1)]
     if len(found) != 1:
         what = "no" if not found else "more than one"
-        raise FormatError(f"it is no file of torch.save: it has {what} entry data.pkl", entry=entry, kind="pickle")
+        raise _error(f"it is no file of torch.save: it has {what} entry data.pkl", entry)
     return found[0].removesuffix("data.pkl")
 
 
@@ -705,7 +714,7 @@ def load_value(source: Archive | _Buffer, *, entry: str | None = None, limits: P
     prefix = _prefix_of(sizes, entry)
     order = f"{prefix}byteorder"
     if order in sizes and (sizes[order] != len(b"little") or archive.read(order) != b"little"):
-        raise FormatError("its numbers are not little-endian", entry=entry, kind="unsupported")
+        raise _error("its numbers are not little-endian", entry, "unsupported")
     _check_size(sizes[f"{prefix}data.pkl"], limits, entry)
     return _run(archive.read(f"{prefix}data.pkl"), limits, _Storages(archive, sizes.keys(), prefix).load, entry)
 
@@ -755,13 +764,13 @@ def load_state_dict(
     """
     value = load_value(source, entry=entry, limits=limits)
     if not isinstance(value, dict):
-        raise FormatError(f"it holds no state dict, but {_article(value)}", entry=entry, kind="pickle")
+        raise _error(f"it holds no state dict, but {_article(value)}", entry)
     for name, item in value.items():
         if type(name) is not str:
-            raise FormatError(f"the state dict has a key that is no text: {name!r:.100}", entry=entry, kind="pickle")
+            raise _error(f"the state dict has a key that is no text: {name!r:.100}", entry)
         if type(item) is not _core.Tensor:
             message = f"{name!r} of the state dict is no tensor, but {_article(item)}"
-            raise FormatError(message, entry=entry, kind="pickle")
+            raise _error(message, entry)
     return dict(value)
 
 
@@ -792,7 +801,7 @@ def load_example_inputs(
     if value is None or (type(value) is dict and not value):
         return None
     if type(value) is not tuple or len(value) != 2 or type(value[0]) not in (tuple, list) or type(value[1]) is not dict:
-        raise FormatError("the example inputs are no pair of positional and keyword ones", entry=entry, kind="pickle")
+        raise _error("the example inputs are no pair of positional and keyword ones", entry)
     args, kwargs = value
     return tuple(args), kwargs
 

@@ -2,19 +2,10 @@
 #ifndef DOCUMENT_H
 #define DOCUMENT_H
 
+#include "must.h"
 #include "program.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <zlib.h>
-
-#define MUST(condition) ((condition) ? (void)0 : must_failed(#condition, __FILE__, __LINE__))
-
-static inline void must_failed(const char *what, const char *file, int line)
-{
-    fprintf(stderr, "%s:%d: %s\n", file, line, what);
-    abort();
-}
 
 static inline void put_number(fe_buffer *out, uint64_t value, int width)
 {

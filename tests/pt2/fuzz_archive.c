@@ -8,9 +8,8 @@
 #define _GNU_SOURCE /* memfd_create */
 #endif
 #include "archive.h"
+#include "must.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,14 +18,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
-
-#define MUST(condition) ((condition) ? (void)0 : must_failed(#condition, __LINE__))
-
-static void must_failed(const char *what, int line)
-{
-    fprintf(stderr, "line %d: %s\n", line, what);
-    abort();
-}
 
 static int count_sink(void *ctx, const void *data, size_t len)
 {

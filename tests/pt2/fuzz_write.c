@@ -47,7 +47,8 @@ static void edit(pt2_graph *graph, const uint8_t *how)
             fe_node_erase(g, id);
         return;
     case 2:
-        if (g->nodes[other].op != FE_OP_OUTPUT && g->nodes[id].op != FE_OP_OUTPUT && g->nodes[other].pos < g->nodes[id].pos)
+        if (g->nodes[other].op != FE_OP_OUTPUT && g->nodes[id].op != FE_OP_OUTPUT &&
+            g->nodes[other].pos < g->nodes[id].pos)
             MUST(fe_node_replace_all_uses(g, id, other, &err) == 0);
         return;
     case 3:
