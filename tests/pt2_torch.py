@@ -74,7 +74,7 @@ def load(path_or_file):
 
 
 def flat_outputs(program, inputs):
-    """All results of a program for some inputs, flat; memory that nobody has written to is filled, so that it is the same."""
+    """All results of a program for some inputs, flat. Memory that nobody has written to is filled, to be the same."""
     args, kwargs = copy.deepcopy(inputs)
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True, warn_only=True)

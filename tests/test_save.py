@@ -1,4 +1,4 @@
-"""fastexport.save: unedited programs byte for byte, edited ones as torch would have them, and what torch says of both."""
+"""fastexport.save: unedited programs byte for byte, edited ones as torch would have them, and what torch says."""
 
 import io
 import os
@@ -189,13 +189,12 @@ def test_only_what_changed_differs():
 
 
 def test_a_tensor_meta_of_ones_own(tmp_path):
+    float16 = fastexport.DType("float16")
     ep = fastexport.load(sample("linear"))
     relu = ep.graph.node("relu")
     with ep.graph.inserting_after(relu):
-        half = ep.graph.call_function(
-            "torch.ops.aten._to_copy.default", (relu,), {"dtype": fastexport.DType("float16")}
-        )
-    half.meta["val"] = TensorMeta(fastexport.DType("float16"), (2, 3))
+        half = ep.graph.call_function("torch.ops.aten._to_copy.default", (relu,), {"dtype": float16})
+    half.meta["val"] = TensorMeta(float16, (2, 3))
     ep.graph.output_node().args = ((half,),)
     again = fastexport.load(saved(ep, tmp_path / "m.pt2"))
     assert again.graph.node("_to_copy_default").meta["val"].dtype.name == "float16"
@@ -318,7 +317,7 @@ def test_to_a_file_object():
 
 def test_a_constant_input_that_goes(tmp_path):
     """It names no node in the signature, so it is found by its place."""
-    ep = fastexport.load(sample("kwargs_"))
+    ep = fastexport.load(sample("scalars"))
     constants = [s.arg.name for s in ep.graph_signature.input_specs if hasattr(s.arg, "value")]
     assert constants
     for name in constants:

@@ -1,8 +1,8 @@
 """fastexport: PyTorch graphs in a fast C core.
 
-`load` opens .pt2 files without torch, as `ExportedProgram`; `save` writes them. `Graph` and `Node` have the API of torch.fx; `from_fx` and `Graph.to_fx` convert; `eliminate_dead_code`,
-`eliminate_getitems`, `lint` and `run_passes` work on these and, in place, on torch.fx graphs. Nothing here needs torch
-until a torch object is handed in.
+`load` opens .pt2 files without torch, as `ExportedProgram`; `save` writes them. `Graph` and `Node` have the API of
+torch.fx; `from_fx` and `Graph.to_fx` convert; `eliminate_dead_code`, `eliminate_getitems`, `lint` and `run_passes` work
+on these and, in place, on torch.fx graphs. Nothing here needs torch until a torch object is handed in.
 """
 
 from __future__ import annotations

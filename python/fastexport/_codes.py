@@ -11,14 +11,16 @@ The file was damaged after it was saved, or changed by hand. Fetch it again; tor
     "FX103": """A feature that .pt2 files don't use: encryption, another compression, another byte order or dialect.
 Store the archive with entries stored or deflated.""",
     "FX104": """The file asks for more than the limits allow: entries, bytes, ratio of compression, depth.
-If the file can be trusted, raise the limit: fastexport.load(..., limits={...}); fastexport.LIMITS has the defaults.""",
+If the file can be trusted, raise the limit: fastexport.load(..., limits={...}); fastexport.LIMITS has the
+defaults.""",
     "FX105": """The system could not read or write the file; the message is the system's.""",
-    "FX110": """Entries are not where a .pt2 file has them: no top folder, two layouts in one file, strangers below models/.""",
+    "FX110": """Entries are not where a .pt2 file has them.
+There is no top folder, or two layouts in one file, or something else than documents below models/.""",
     "FX111": """An entry that torch.export.load needs is missing.""",
     "FX112": """Two entries have one name, or names that differ only in capitals: readers take different ones.""",
     "FX113": """The name of an entry, or a path in a document, points outside the archive or holds odd characters.""",
-    "FX114": """A marker says that the file is of another format or version: archive_format, archive_version, .data/version,
-version or schema_version.""",
+    "FX114": """A marker says that the file is of another format or version.
+The markers are archive_format, archive_version, .data/version, version and schema_version.""",
     "FX115": """An entry that no reader of .pt2 files asks for. It does no harm.""",
     "FX201": """A document is not JSON: syntax, encoding, a key that occurs twice, or text after its end.""",
     "FX202": """A document is nested deeper than any real program.""",
@@ -35,7 +37,7 @@ torch writes names of inputs into Python code and runs it, so a name that is cod
 Operators are spelled torch.ops.NAMESPACE.NAME.OVERLOAD; besides, a few functions on symbolic numbers are known.""",
     "FX304": """An operator that the table of torch 2.13 does not have: a custom one, or a misspelled name.
 Nothing is known of its arguments and effects. torch opens the file only where the operator is registered.""",
-    "FX305": """What a document says of a value can't be: a negative size, as many strides as sizes are missing, an overflow.""",
+    "FX305": """What a document says of a value can't be: a negative size, more sizes than strides, an overflow.""",
     "FX306": """A symbolic expression is not of the grammar, or could never be computed.
 torch evaluates these texts as Python, so anything else in their place is an attack.""",
     "FX307": """A symbolic expression is nested deeper than any real one.""",
@@ -43,13 +45,13 @@ torch evaluates these texts as Python, so anything else in their place is an att
     "FX309": """An operator writes to one of its arguments, and the dialect allows functional operators only.
 run_decompositions() of torch makes a program functional.""",
     "FX310": """The arguments of a node don't fit the schema of its operator.""",
-    "FX401": """The signature does not agree with the graph or with the weights: number, order or names of inputs and outputs,
-a weight that is not there, an update of something that does not exist.""",
-    "FX402": """The text that tells how arguments are nested is not one that torch writes, or has another number of leaves.
+    "FX401": """The signature does not agree with the graph or with the weights.
+Number, order or names of inputs and outputs differ, a weight is missing, or something that is not there is updated.""",
+    "FX402": """The text that tells how arguments are nested is not one that torch writes, or has other leaves.
 torch imports modules that such a text names, so they are checked against a grammar.""",
-    "FX403": """The metadata of a node (stack trace, module stack and the like) is not of the form that torch writes.""",
+    "FX403": """The metadata of a node (stack trace, module stack ...) is not of the form that torch writes.""",
     "FX404": """A guard is not of a known form. torch runs guards as Python code at the first call of the program;
 fastexport only shows them.""",
-    "FX501": """The configuration of a weight or constant can't be right: sizes, strides or dtype don't fit its bytes.""",
+    "FX501": """The configuration of a weight or constant can't be right: sizes or dtype don't fit its bytes.""",
     "FX502": """A pickle asks for more than tensors. torch would run what it asks for; fastexport never does.""",
 }

@@ -1,4 +1,4 @@
-"""The passes as functions: on a Graph or ExportedProgram, or in place on a torch.fx graph, module or exported program."""
+"""The passes as functions: on a Graph or program of ours, or in place on a torch.fx graph, module or program."""
 
 from __future__ import annotations
 

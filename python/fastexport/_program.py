@@ -398,8 +398,8 @@ def load(
 ) -> ExportedProgram:
     """Open a .pt2 file without torch. Nothing that the file holds is ever executed.
 
-    All layouts that torch has written are read: the present archive (layout A), the archive with pickled weights (B) and
-    the flat zip of torch 2.7 and before (C).
+    All layouts that torch has written are read: the present archive (layout A), the archive with pickled weights (B)
+    and the flat zip of torch 2.7 and before (C).
 
     Args:
         path_or_file: a path, an open binary file, or the bytes.

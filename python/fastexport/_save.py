@@ -1,7 +1,7 @@
 """Writing programs: layout A, as torch.export.save of torch 2.13 writes it.
 
-What did not change is copied from the file the program came from, byte for byte, without being held in memory; a new file
-takes its name only when it is whole.
+What did not change is copied from the file the program came from, byte for byte, without being held in memory; a new
+file takes its name only when it is whole.
 """
 
 from __future__ import annotations

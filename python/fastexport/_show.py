@@ -151,7 +151,7 @@ def stats(programs: list[tuple[str, ExportedProgram]], options: Any) -> int:
     """Counts and sizes, a column a file; with two files, the difference too."""
     tables = [(path, _statistics(program)) for path, program in programs]
     if options.json:
-        write_json({path: table for path, table in tables})
+        write_json(dict(tables))
         return _CLEAN
     keys = list(dict.fromkeys(key for _, table in tables for key in table))
     head = ["", *(path for path, _ in tables)]

@@ -180,7 +180,9 @@ class TensorDict(MutableMapping[str, Any]):
         return name in self._items and not self._gone(str(name))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} {'constants' if self._constants else 'weights'}: {', '.join(list(self)[:8])}{'...' * (len(self) > 8)}>"
+        names = list(self)
+        shown = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
+        return f"<{len(names)} {'constants' if self._constants else 'weights'}: {shown}>"
 
     def copy_for(self, dropped: Callable[[], set[str]]) -> TensorDict:
         """The same for a copy of the program; the tensors, which can't be written to, are shared."""

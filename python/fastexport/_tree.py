@@ -51,7 +51,7 @@ class Module:
         return self.parameters + sum(child.total_parameters() for child in self.children.values())
 
     def shape(self) -> tuple[object, ...]:
-        """What makes two modules look the same: class, operators, parameters and children, names of the top left out."""
+        """What makes two modules look the same: class, operators, parameters and children; not their own names."""
         children = tuple((name, child.shape()) for name, child in self.children.items())
         return self.type, tuple(sorted(self.operators.items())), self.parameters, children
 
