@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 int fe_fail(fe_error *err, fe_code code, uint32_t node, const char *format, ...)
 {
@@ -122,6 +123,24 @@ void fe_buffer_int(fe_buffer *b, int64_t value)
     if (value < 0)
         *--at = '-';
     fe_buffer_add(b, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* ---- memory ---- */
+
+#define LARGE_PAGE ((uintptr_t)2 << 20)
+
+void fe_use_large_pages(void *block, size_t size)
+{
+    uintptr_t start = ((uintptr_t)block + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1);
+    uintptr_t end = ((uintptr_t)block + size) & ~(LARGE_PAGE - 1);
+
+#ifdef MADV_HUGEPAGE
+    if (block && size >= 2 * LARGE_PAGE && end > start)
+        madvise((void *)start, end - start, MADV_HUGEPAGE);
+#else
+    (void)start;
+    (void)end;
+#endif
 }
 
 /* ---- numbers ---- */

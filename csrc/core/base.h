@@ -50,6 +50,10 @@ static inline void *fe_resize(const fe_allocator *a, void *block, size_t size)
     return a->resize(a->ctx, block, size);
 }
 
+/* Ask for large pages for a fresh block that will be filled from end to end: they cost less to come by. Only a wish, and only
+ * for large blocks. */
+void fe_use_large_pages(void *block, size_t size);
+
 /* strtod with a point for the point, whatever the locale. */
 double fe_strtod(const char *text, char **end);
 

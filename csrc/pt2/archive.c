@@ -477,6 +477,7 @@ static int read_whole(pt2_reader *reader, size_t padding, char **data, pt2_repor
         char *block = fe_resize(&reader->archive->allocator, *data, room > size ? room + padding : room);
         if (!block)
             return pt2_no_memory(r);
+        fe_use_large_pages(block, room);
         *data = block;
         while (n > 0 && reader->at < room)
             n = pt2_reader_read(reader, block + reader->at, room - (size_t)reader->at, r);

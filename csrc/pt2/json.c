@@ -209,7 +209,10 @@ static int check_items(checker *c, yyjson_val *v, const pt2_path *path, uint32_t
 
 static void *alc_malloc(void *ctx, size_t size)
 {
-    return fe_resize(ctx, NULL, size ? size : 1);
+    void *block = fe_resize(ctx, NULL, size ? size : 1);
+
+    fe_use_large_pages(block, size);
+    return block;
 }
 
 static void *alc_realloc(void *ctx, void *block, size_t old_size, size_t size)

@@ -247,13 +247,15 @@ static void write_outputs(pt2_graph_writer *g, yyjson_val *json)
     pt2_place at = {.node = output_of(g->core)};
     yyjson_arr_iter it = yyjson_arr_iter_with(json);
 
+    if (one && value.kind != FE_NODE)
+        pt2_write_fault(g, PT2_GRAPH, at.node, "a graph returns one bare tensor, or a tuple; put this into a tuple");
     fe_buffer_char(g->w->out, '[');
     if (one)
-        pt2_write_argument(g, &at, yyjson_arr_iter_next(&it), NULL, value);
+        pt2_write_output(g, &at, yyjson_arr_iter_next(&it), value);
     for (uint32_t i = 0; items && i < items->len; i++) {
         at.index = i;
         fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_write_argument(g, &at, yyjson_arr_iter_next(&it), NULL, items->items[i]);
+        pt2_write_output(g, &at, yyjson_arr_iter_next(&it), items->items[i]);
     }
     fe_buffer_char(g->w->out, ']');
 }

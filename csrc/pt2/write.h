@@ -128,6 +128,8 @@ bool pt2_is_same_argument(const pt2_graph_writer *g, yyjson_val *json, fe_value 
 /* An Argument. json: what the document has in its place, or NULL. type: by the operator's schema, or NULL. */
 void pt2_write_argument(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, const fe_schema_type *type,
                         fe_value v);
+/* The Argument of what a graph returns: of few kinds. */
+void pt2_write_output(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, fe_value v);
 
 /* ---- helpers ---- */
 

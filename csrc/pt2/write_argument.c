@@ -696,3 +696,14 @@ void pt2_write_argument(pt2_graph_writer *g, const pt2_place *at, yyjson_val *js
     write_lists(g, at, json, v, (item_kind)tags[t].item, tags[t].lists);
     fe_buffer_char(g->w->out, '}');
 }
+
+void pt2_write_output(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, fe_value v)
+{
+    const pt2_slot *s = slot_of(g, v);
+
+    if (s ? s->kind == PT2_VALUE_CUSTOM
+          : v.kind != FE_NONE && v.kind != FE_BOOL && v.kind != FE_INT && v.kind != FE_FLOAT)
+        fault(g, at, "can't be an output; give a tensor, a number with a name, a number, a bool or None");
+    else
+        pt2_write_argument(g, at, json, NULL, v);
+}

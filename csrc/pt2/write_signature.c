@@ -107,8 +107,10 @@ static void write_arg(const spec *s, yyjson_val *json)
 
     if (has_argument(s) && json && s->spec->node == FE_NONE_ID && s->spec->value.kind == FE_NULL)
         pt2_json_write(json, s->g->w->out);
-    else if (has_argument(s))
+    else if (has_argument(s) && s->input)
         pt2_write_argument(s->g, &at, json, NULL, value_of(s));
+    else if (has_argument(s))
+        pt2_write_output(s->g, &at, json, value_of(s));
     else
         write_bearer(s, json);
 }

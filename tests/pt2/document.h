@@ -106,6 +106,15 @@ static inline void document_open(document *d, const void *model, size_t len, con
     d->program = p;
 }
 
+/* For who debugs a finding. */
+static inline void document_print_faults(const document *d)
+{
+    for (uint32_t i = 0; i < d->report.count; i++) {
+        const pt2_fault *f = &d->report.items[i];
+        fprintf(stderr, "%s %s: %s\n", pt2_kind_name(f->kind), f->path ? f->path : "$", f->message);
+    }
+}
+
 static inline void document_close(document *d)
 {
     pt2_program_free(d->program);

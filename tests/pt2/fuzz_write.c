@@ -75,6 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (d.program && pt2_program_verify(d.program, d.program->root, PT2_LENIENT, &d.report) == 0 && !d.report.errors &&
         pt2_program_write(d.program, d.program->root, &written, &d.report) == 0) {
         document_open(&again, written.data, written.len, NULL);
+        if (!again.program)
+            document_print_faults(&again);
         MUST(again.program);
         document_close(&again);
     }

@@ -88,6 +88,7 @@ static unsigned feed_folder(const char *folder)
         if (!strstr(e->d_name, ".pt2"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        puts(path); /* the last one, when a target ends the run */
         bytes b = read_file(path);
         if (b.len <= MOST_BYTES) {
             fuzz_archive((const uint8_t *)b.data, b.len);
@@ -123,6 +124,7 @@ static void test_findings(void)
         if (e->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "%s/%s", DATA "findings", e->d_name);
+        puts(path); /* the last one, when a target ends the run */
         bytes b = read_file(path);
         int (*target)(const uint8_t *, size_t) = strncmp(e->d_name, "archive", 7) == 0    ? fuzz_archive
                                                  : strncmp(e->d_name, "document", 8) == 0 ? fuzz_document
@@ -135,6 +137,7 @@ static void test_findings(void)
 
 int main(void)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0);
     RUN(test_samples);
     RUN(test_hostile);
     RUN(test_findings);
