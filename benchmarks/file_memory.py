@@ -1,15 +1,17 @@
 """What one way of reading a .pt2 file costs in memory and reads: python file_memory.py HOW FILE, without torch.
 
-HOW is `load` (fastexport.load as it is by default), `unverified` (with verify=False), `yyjson` or `json` (the document
-models/model.json alone, parsed by that package). Prints a JSON object:
+HOW is `load` (fastexport.load as it is by default), `unverified` (with verify=False), `yyjson` or `json` (the archive's
+JSON documents alone, models/model.json and the tables of weights and constants, parsed by that package). Prints a JSON
+object:
 
-    growth  bytes by which the peak of resident memory rose; the text of the document, which `yyjson` and `json` are
-            given, is in memory before
+    growth  bytes by which the peak of resident memory rose; the texts that `yyjson` and `json` are given are in memory
+            before
     read    bytes that the process asked the system for with read calls meanwhile
 
 Linux only. The peak is that of the whole process so far where the system does not let it be reset.
 """
 
+import ctypes
 import gc
 import json
 import sys
@@ -36,9 +38,17 @@ def reset_peak() -> None:
         pass
 
 
-def document(path: Path) -> bytes:
+def trim() -> None:
+    """Hand free memory back to the system, so that the growth is not hidden in it."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass  # a C library without it: the growth may come out too small
+
+
+def documents(path: Path) -> list[bytes]:
     with zipfile.ZipFile(path) as archive:
-        return archive.read(f"{path.stem}/models/model.json")
+        return [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
 
 
 def job_of(how: str, path: Path) -> Callable[[], object]:
@@ -50,12 +60,12 @@ def job_of(how: str, path: Path) -> Callable[[], object]:
             return fastexport.load(path, verify=how == "load")
 
         return load
-    text = document(path)
+    texts = documents(path)
     if how == "json":
-        return lambda: json.loads(text)
+        return lambda: [json.loads(text) for text in texts]
     import yyjson
 
-    return lambda: yyjson.Document(text)
+    return lambda: [yyjson.Document(text) for text in texts]
 
 
 def main() -> None:
@@ -64,6 +74,7 @@ def main() -> None:
     if how in ("load", "unverified") and len(sys.argv) > 3:
         job_of(how, Path(sys.argv[3]))()  # a small file first: what is imported when it is needed
     gc.collect()
+    trim()
     reset_peak()
     resident, read = kilobytes("VmRSS:"), read_so_far()
     made = job()

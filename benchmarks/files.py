@@ -80,7 +80,7 @@ class Kind:
     @property
     def title(self) -> str:
         how = ", dynamic sizes" * self.dynamic + ", decomposed" * self.decomposed
-        return f"{self.name}, {self.layers} blocks{how}"
+        return f"{self.name}, {self.layers} block{'s' * (self.layers > 1)}{how}"
 
     def write(self, path: Path) -> None:
         module, args = zoo.build(self.name, self.layers)
@@ -398,7 +398,8 @@ class Run:
                 bar.update(i / self.args.rounds, file)
                 for how, measured in found.items():
                     command = [sys.executable, str(HERE / "file_memory.py"), how, str(path), str(small)]
-                    measured.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
+                    measured.append(json.loads(done.stdout))
 
         def megabytes(how: str, what: str = "growth") -> list[float]:
             return [measured[what] / 1e6 for measured in found[how]]
@@ -510,8 +511,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"- Python {machine['python']}, torch {machine['torch']}, one torch thread, without `accelerate()`",
         "- CPU time, imports excluded; *from process start*: wall time of processes, imports included. Medians over",
         "  the rounds, both in turn. Graphs, signatures, weights, saved files and printed texts were compared first.",
-        "- *peak memory*: growth of a fresh process's peak; in the column *torch* stands what the document's own tree",
-        "  takes, and the ratio is ours by that. *bytes read*: beside the archive without its weights.",
+        "- *peak memory*: growth of a fresh process's peak; beside it, in the column *torch*, that of parsing the",
+        "  JSON documents alone; the ratio is ours by that. *bytes read*: beside the archive without its weights.",
         "- *growth*: time per node of the larger file by that of the smaller, which stands in the column *torch*.",
         *(f"- `{name}` takes {number(value)} ms from process start." for name, value in result["references"].items()),
         "",

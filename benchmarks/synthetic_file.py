@@ -214,7 +214,7 @@ def _model(blocks: int, elements: int) -> Iterator[str]:
     """The text of model.json, as json.dumps would write it, in pieces."""
     dumps = json.dumps
     last = _numbered("cat", blocks - 1)
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     args = {"type": "builtins.tuple", "context": "null", "children_spec": [leaf]}
     kwargs = {"type": "builtins.dict", "context": "[]", "children_spec": []}
     call = {

@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define PIECE ((size_t)1 << 20) /* of a stream */
+#define PIECE ((size_t)1 << 17) /* of a stream */
 
 int pt2_archive_fd(const pt2_archive *archive)
 {

@@ -671,17 +671,47 @@ static size_t add_character(fe_buffer *out, const unsigned char *t, size_t left)
     return n;
 }
 
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+#define EACH_BYTE(c) (UINT64_C(0x0101010101010101) * (c))
+
+/* The high bit of each byte of x that is zero (and perhaps of some above one that is). */
+static uint64_t zero_bytes(uint64_t x)
+{
+    return (x - EACH_BYTE(1)) & ~x & EACH_BYTE(0x80);
+}
+
+/* How many characters from the start are written as they are; eight at a time, as texts are most of a document. */
+static size_t plain_length(const unsigned char *t, size_t len)
+{
+    size_t i = 0;
+    uint64_t x;
+
+    for (; len - i >= sizeof x; i += sizeof x) {
+        memcpy(&x, t + i, sizeof x);
+        uint64_t control = (x - EACH_BYTE(0x20)) & ~x;
+        if (((x | control) & EACH_BYTE(0x80)) | zero_bytes(x ^ EACH_BYTE('"')) | zero_bytes(x ^ EACH_BYTE('\\')) |
+            zero_bytes(x ^ EACH_BYTE(0x7f)))
+            break;
+    }
+    while (i < len && is_plain(t[i]))
+        i++;
+    return i;
+}
+
 void pt2_json_quote(const char *text, size_t len, fe_buffer *out)
 {
     const unsigned char *t = (const unsigned char *)text;
     size_t plain = 0;
 
     fe_buffer_char(out, '"');
-    for (size_t i = 0; i < len;) {
-        if (t[i] >= 0x20 && t[i] < 0x7f && t[i] != '"' && t[i] != '\\') {
-            i++;
-            continue;
-        }
+    for (size_t i = 0;;) {
+        i += plain_length(t + i, len - i);
+        if (i == len)
+            break;
         fe_buffer_add(out, text + plain, i - plain);
         const char *at = t[i] ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", t[i]) : NULL; /* pairs: character, letter */
         if (at && t[i] < 0x80) {

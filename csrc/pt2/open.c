@@ -581,16 +581,38 @@ static bool was_read(const pt2_program *p, const pt2_entry *e)
     return e == p->model_entry || e == p->weights.entry || e == p->constants.entry;
 }
 
+static bool is_payload(const pt2_entry *e)
+{
+    return strncmp(e->name, "data/weights/", 13) == 0 || strncmp(e->name, "data/constants/", 15) == 0 ||
+           strncmp(e->name, "serialized_", 11) == 0;
+}
+
+/* Whether weights and constants together are more than so many bytes. */
+static bool are_large(const pt2_entry *entries, uint32_t count, uint64_t bytes)
+{
+    uint64_t left = bytes;
+
+    for (uint32_t i = 0; bytes && i < count; i++) {
+        if (!is_payload(&entries[i]))
+            continue;
+        if (entries[i].size > left)
+            return true;
+        left -= entries[i].size;
+    }
+    return false;
+}
+
 int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r)
 {
     uint32_t count;
     const pt2_entry *entries = pt2_archive_entries(p->archive, &count);
     uint64_t left = bytes;
+    bool leave_payloads = are_large(entries, count, bytes);
     int result = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const pt2_entry *e = &entries[i];
-        if (e->is_folder || was_read(p, e) || (bytes && e->size > left))
+        if (e->is_folder || was_read(p, e) || (bytes && e->size > left) || (leave_payloads && is_payload(e)))
             continue;
         left -= bytes ? e->size : 0;
         if (pt2_archive_check(p->archive, e, r) < 0)

@@ -159,7 +159,8 @@ pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs 
 void pt2_program_free(pt2_program *p); /* not the cores that the owner has taken (core = NULL); NULL is allowed */
 /* Read the entries that opening has not read whole (weights, constants, sample inputs, extra files, other models) once
  * each to their ends and check their CRCs, in the order of the archive, in constant memory. bytes: how many in all, 0: no
- * limit; an entry larger than what is left is passed over, and left to whoever touches it. */
+ * limit; an entry larger than what is left is passed over. When weights and constants together are more, none of them is
+ * read: each is then checked by whoever touches it. */
 int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r) FE_MUST_CHECK;
 
 /* ---- read.c ---- */

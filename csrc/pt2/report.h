@@ -79,7 +79,7 @@ typedef struct {
     uint32_t graph_depth;   /* nested subgraphs */
     uint32_t expr_depth;    /* nested calls of a symbolic expression */
     uint32_t expr_bytes;    /* text of one symbolic expression, tree spec or guard */
-    uint64_t checked_bytes; /* weights whose CRCs `load` checks; beyond, each is checked when it is first touched */
+    uint64_t checked_bytes; /* weights that `load` checks; when they are more, each is checked when it is touched */
     uint32_t faults;        /* faults in one report; further ones are counted only */
 } pt2_limits;
 

@@ -239,7 +239,7 @@ PyObject *Tensor_dlpack_device(PyObject *self, PyObject *ignored)
 }
 
 const char dlpack_doc[] = PyDoc_STR(
-    "__dlpack__(stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
+    "__dlpack__($self, /, stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
     "The data for another library, by DLPack; read-only and without a copy for max_version (1, 0) and later. An\n"
     "older consumer could not know that it must not write, so it gets a copy.\n\n"
     "Raises:\n    BufferError: copy=False where only a copy can go out, a device or a stream.\n\n"

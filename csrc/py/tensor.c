@@ -610,18 +610,18 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(tobytes_doc, "tobytes($self, /)\n--\n\nA copy of the elements in C order.\n\n" EXAMPLE_TENSOR
                           ">>> len(t.tobytes()) == t.nbytes\nTrue");
 PyDoc_STRVAR(numpy_doc,
-             "numpy()\n--\n\n"
+             "numpy($self, /)\n--\n\n"
              "A read-only numpy array of the data, without a copy; of a type of ml_dtypes for bfloat16 and float8.\n\n"
              "Raises:\n    ImportError: numpy, or ml_dtypes where it is needed, is not installed.\n"
              "    TypeError: neither has the type.\n\n" EXAMPLE_TENSOR ">>> t.numpy().shape\n(2, 2)");
 PyDoc_STRVAR(torch_doc,
-             "torch(copy=True)\n--\n\n"
+             "torch($self, /, copy=True)\n--\n\n"
              "A torch.Tensor of the data; a torch.nn.Parameter when is_param is set.\n\n"
              "Args:\n    copy: False shares the memory, which must then not be written: it may be a read-only\n"
              "        mapping of the file, where writing ends the process.\n\n"
              "Raises:\n    ImportError: torch is not installed.\n\n" EXAMPLE_TENSOR ">>> t.torch().sum()\ntensor(0.)");
 PyDoc_STRVAR(tolist_doc,
-             "tolist()\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
+             "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
              "the number.\n\n" EXAMPLE_TENSOR ">>> t.tolist()\n[[0.0, 0.0], [0.0, 0.0]]");
 PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the whole storage once.");
 PyDoc_STRVAR(copy_doc, "__copy__($self, /)\n--\n\nThe tensor itself: it never changes.");

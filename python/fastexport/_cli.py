@@ -59,16 +59,28 @@ def _complain(message: object) -> None:
 # ---- the parser ----------------------------------------------------------------------------------
 
 
+class _Formatter(argparse.HelpFormatter):
+    """argparse's own asks shutil for the width, which takes longer to import than most of our work takes."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
+        except (OSError, ValueError):
+            columns = 80
+        super().__init__(prog, width=columns - 2)
+
+
 def _parser() -> argparse.ArgumentParser:
     from fastexport import __version__
 
     parser = argparse.ArgumentParser(
         prog="fastexport",
+        formatter_class=_Formatter,
         description="Open, check, compare and change .pt2 files of torch.export, without torch.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"fastexport {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, prog="fastexport")
 
     show = _verb(verbs, "show", "print the program", _show)
     show.add_argument("file", metavar="FILE")
@@ -121,7 +133,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verb(verbs: Any, name: str, text: str, run: Callable[[Any], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    description = f"{text[0].upper()}{text[1:]}."
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=text, description=description, formatter_class=_Formatter
+    )
     parser.set_defaults(run=run)
     return parser
 

@@ -8,14 +8,14 @@ they are asked for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fastexport import _core
 from fastexport._errors import Fault, FormatError, VerifyError
 from fastexport._graph import Graph
 from fastexport._ranges import ValueRange
-from fastexport._state import Storages, TensorDict
+from fastexport._state import InputTargets, Storages, TensorDict
 
 if TYPE_CHECKING:
     from fastexport._core import Program, Tensor
@@ -46,7 +46,9 @@ class GraphModule:
         self._state = state
 
     def __getattr__(self, name: str) -> Any:
-        subgraphs = self.__dict__["graph"].subgraphs or {}
+        if "graph" not in self.__dict__:  # copy and pickle look for methods before anything is there
+            raise AttributeError(name)
+        subgraphs = self.graph.subgraphs or {}
         if name in subgraphs:
             return GraphModule(subgraphs[name], self._state, {})
         if name in self._state:
@@ -83,18 +85,15 @@ class ExportedProgram:
         set_(self, "_program", program)
         set_(self, "_graph", program.build(Graph))
         set_(self, "_storages", Storages(program.archive, mmap))
-        set_(self, "_dropped", (-1, set()))
-        make = TensorDict
-        set_(self, "_weights", make(program, self._storages, constants=False, dropped=self._dropped_names))
-        set_(self, "_constants", make(program, self._storages, constants=True, dropped=self._dropped_names))
-        set_(self, "_names_in_file", frozenset(t for t in self._targets(self._graph) if t is not None))
+        set_(self, "_inputs", InputTargets(self._graph))
+        set_(self, "_weights", TensorDict(program, self._storages, self._inputs, constants=False))
+        set_(self, "_constants", TensorDict(program, self._storages, self._inputs, constants=True))
         set_(self, "faults", [Fault(*fault) for fault in [*program.archive.faults, *program.faults]])
 
     _storages: Storages
     _weights: TensorDict
     _constants: TensorDict
-    _names_in_file: frozenset[str]
-    _dropped: tuple[int, set[str]]
+    _inputs: InputTargets
     faults: list[Fault]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -104,22 +103,6 @@ class ExportedProgram:
 
     def __delattr__(self, name: str) -> NoReturn:
         raise RuntimeError(f"{name!r} of an ExportedProgram can't be deleted")
-
-    # ---- weights in step with the signature
-
-    @staticmethod
-    def _targets(graph: Graph) -> Iterator[str | None]:
-        signature = graph._signature()
-        if signature is not None:
-            yield from (spec[4] for spec in signature[0])
-
-    def _dropped_names(self) -> set[str]:
-        """Weights and constants that had an input in the file and have none any more."""
-        version, names = self._dropped
-        if version != self._graph._version:
-            names = set(self._names_in_file) - set(self._targets(self._graph))
-            object.__setattr__(self, "_dropped", (self._graph._version, names))
-        return names
 
     # ---- the contract of torch's class
 
@@ -279,10 +262,15 @@ class ExportedProgram:
         self.verify()
 
     def _check(self, *, strict: bool, limit: int | None) -> list[Fault]:
-        faults = self._program.verify(self._graph, strict)
+        found = self._program.verify(self._graph, strict)
         if limit is not None:
-            faults += self._program.check_payloads(limit)
-        return [Fault(*fault) for fault in faults]
+            found += self._program.check_payloads(limit)
+        faults = [Fault(*fault) for fault in found]
+        if self._weights.changed or self._constants.changed:
+            from fastexport._state import with_changes
+
+            faults = with_changes(faults, self)
+        return faults
 
     def save(self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
         """Write the program; see `fastexport.save`."""
@@ -291,9 +279,6 @@ class ExportedProgram:
         save(self, path_or_file, extra_files=extra_files)
 
     # ---- passes
-
-    def _pass(self, run: Callable[[Graph], Any]) -> Any:
-        return run(self._graph)
 
     def eliminate_dead_code(self, **options: Any) -> Any:
         """See `Graph.eliminate_dead_code`."""
@@ -316,9 +301,9 @@ class ExportedProgram:
         for name, value in self.__dict__.items():
             set_(twin, name, value)
         set_(twin, "_graph", copy.deepcopy(self._graph, memo))
+        set_(twin, "_inputs", self._inputs.copy_for(twin._graph))
         for name in ("_weights", "_constants"):
-            set_(twin, name, self.__dict__[name].copy_for(twin._dropped_names))
-        set_(twin, "_dropped", (-1, set()))
+            set_(twin, name, self.__dict__[name].copy_for(twin._inputs))
         set_(twin, "faults", list(self.faults))
         return twin
 
@@ -366,21 +351,19 @@ def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> 
 
 
 def _file_source(file: Any) -> Any:
-    """A descriptor of our own for a file of the disk that stands at its start, else the bytes."""
+    """A descriptor of our own for a file of the disk that stands at its start, else the bytes.
+
+    Others that have a descriptor, such as gzip's, give other bytes than lie behind it.
+    """
+    import io
     import os
 
-    try:
-        descriptor = os.dup(file.fileno())
-    except (OSError, AttributeError, ValueError):
-        descriptor = -1
-    if descriptor >= 0:
+    if isinstance(getattr(file, "raw", file), io.FileIO):
         try:
-            plain = file.tell() == 0 and "b" in getattr(file, "mode", "")
-        except (OSError, ValueError):
-            plain = False
-        if plain:
-            return descriptor
-        os.close(descriptor)
+            if file.tell() == 0:
+                return os.dup(file.fileno())
+        except OSError:  # a pipe
+            pass
     data = file.read()
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"a .pt2 file is binary: open it with 'rb'; read() gave {type(data).__name__}")
@@ -403,8 +386,9 @@ def load(
 
     Args:
         path_or_file: a path, an open binary file, or the bytes.
-        verify: check the program too, with the checksums of weights up to ``limits["checked_bytes"]``; each weight
-            beyond is checked when it is first touched. Without it only what reading needs is checked.
+        verify: check the program too, with the checksums of weights when they are no more than
+            ``limits["checked_bytes"]`` in all; of more, none is read, and each is checked when it is first touched.
+            Without it only what reading needs is checked.
         model: the name of the model, of an archive with several; by default ``"model"``, or the only one.
         mmap: map weights into memory when they are touched. The file must then not be cut short while it is open;
             ``False`` reads them instead.

@@ -6,52 +6,47 @@ Names, fields, printed forms and derived properties are those of torch.export.gr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from fastexport._records import Record
 
 if TYPE_CHECKING:
     from fastexport._core import Program
     from fastexport._graph import Graph
 
 
-@dataclass
-class TensorArgument:
+class TensorArgument(Record):
     """An input or output that is a tensor; `name` is that of its node."""
 
     name: str
 
 
-@dataclass
-class TokenArgument:
+class TokenArgument(Record):
     """A token, which orders effects."""
 
     name: str
 
 
-@dataclass
-class SymIntArgument:
+class SymIntArgument(Record):
     """A symbolic integer."""
 
     name: str
 
 
-@dataclass
-class SymFloatArgument:
+class SymFloatArgument(Record):
     """A symbolic float."""
 
     name: str
 
 
-@dataclass
-class SymBoolArgument:
+class SymBoolArgument(Record):
     """A symbolic truth value."""
 
     name: str
 
 
-@dataclass
-class CustomObjArgument:
+class CustomObjArgument(Record):
     """A TorchBind object; `class_fqn` names its class."""
 
     name: str
@@ -59,8 +54,7 @@ class CustomObjArgument:
     fake_val: Any = None
 
 
-@dataclass
-class ConstantArgument:
+class ConstantArgument(Record):
     """A Python constant: an input that the program does not look at, or a result that is always the same."""
 
     name: str
@@ -107,8 +101,7 @@ def _check_argument(arg: object) -> None:
         raise TypeError(f"the argument of a spec is a TensorArgument or the like, not {type(arg).__name__}")
 
 
-@dataclass
-class InputSpec:
+class InputSpec(Record):
     """One input.
 
     Attributes:
@@ -123,7 +116,7 @@ class InputSpec:
     target: str | None
     persistent: bool | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         _check_argument(self.arg)
         if self.kind is InputKind.BUFFER and self.persistent is None:
             raise ValueError(f"the buffer {self.target!r} needs persistent=True or persistent=False")
@@ -134,8 +127,7 @@ class InputSpec:
         return f"{self.arg.name}: {self.kind.name}{target}{persistent}"
 
 
-@dataclass
-class OutputSpec:
+class OutputSpec(Record):
     """One output.
 
     Attributes:
@@ -148,7 +140,7 @@ class OutputSpec:
     arg: ArgumentSpec
     target: str | None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         _check_argument(self.arg)
 
     def __str__(self) -> str:
@@ -156,8 +148,7 @@ class OutputSpec:
         return f"{self.arg.name}: {self.kind.name}{target}"
 
 
-@dataclass
-class ExportBackwardSignature:
+class ExportBackwardSignature(Record):
     """Which outputs of a joint graph are gradients, and which is the loss."""
 
     gradients_to_parameters: dict[str, str]
@@ -168,8 +159,7 @@ class ExportBackwardSignature:
 _Constant = int | float | bool | str | None
 
 
-@dataclass
-class ExportGraphSignature:
+class ExportGraphSignature(Record):
     """The inputs and outputs of a program, in the order of its placeholders and results.
 
     The signature that an `ExportedProgram` gives is a picture of the program as it is at that moment: the program keeps
@@ -314,8 +304,7 @@ def _user_value(arg: ArgumentSpec) -> _Constant:
     return arg.value if isinstance(arg, ConstantArgument) else arg.name
 
 
-@dataclass
-class ModuleCallSignature:
+class ModuleCallSignature(Record):
     """The calling convention of a module that was preserved on export: its arguments, and how they are nested."""
 
     inputs: list[ArgumentSpec]
@@ -325,8 +314,7 @@ class ModuleCallSignature:
     forward_arg_names: list[str] | None = None
 
 
-@dataclass
-class ModuleCallEntry:
+class ModuleCallEntry(Record):
     """A module of the program by its path, and its calling convention where that was preserved; "" is the program."""
 
     fqn: str

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
@@ -23,6 +21,8 @@ def escape(text: str) -> str:
     >>> escape("a\x1b[31m")
     'a\\x1b[31m'
     """
+    if text.replace("\n", "").isprintable():  # as nearly all texts are; much quicker
+        return text
     return _HIDDEN.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
@@ -33,6 +33,8 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """A JSON document on stdout."""
+    import json
+
     print(json.dumps(value, indent=2))
 
 
@@ -71,6 +73,8 @@ def colour(text: str, code: int, stream: TextIO) -> str:
 
 def write_file(path: str, data: bytes) -> None:
     """Write a file that takes its name only when it is whole."""
+    import tempfile
+
     folder = os.path.dirname(os.path.abspath(path))
     descriptor, name = tempfile.mkstemp(dir=folder)
     try:

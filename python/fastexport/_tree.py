@@ -62,9 +62,8 @@ def module_tree(program: ExportedProgram) -> Module:
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
-        stack: dict[str, tuple[str, str]] = node.meta.get("nn_module_stack") or {}
         module = root
-        for path, kind in stack.values():
+        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
             if kind == _NO_MODULE:
                 continue
             module = root.at(_plain(path))
