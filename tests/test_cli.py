@@ -3,8 +3,10 @@
 import json
 import os
 import pty
+import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -47,7 +49,7 @@ def test_parts_of_show():
     node = run("show", sample("linear"), "--node", "relu")[0]
     assert node.startswith("%relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default]")
     assert "return torch.relu(s.fc(x))" in node
-    assert "true_graph_0" not in run("show", sample("cond_"), "--subgraph", "true_graph_0")[0]
+    assert run("show", sample("cond_"), "--subgraph", "true_graph_0")[0].startswith("graph():\n    %")
     assert "%sin" in run("show", sample("cond_"), "--node", "true_graph_0/sin")[0]
 
 
@@ -145,6 +147,38 @@ def test_opt_and_extract(tmp_path):
     assert json.loads(document)["schema_version"]["major"] == 8
     run("extract", out, "models/model.json", "-o", tmp_path / "m.json")
     assert (tmp_path / "m.json").read_text() == document
+
+
+def test_extract_writes_through_links_and_into_pipes(tmp_path):
+    target, link, pipe, read = tmp_path / "target", tmp_path / "link", tmp_path / "pipe", []
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    run("extract", sample("linear"), "archive_format", "-o", link)
+    assert link.is_symlink()
+    assert target.read_text() == "pt2"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    run("extract", sample("linear"), "archive_format", "-o", pipe)
+    reader.join()
+    assert read == ["pt2"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe", "target"]
+
+
+def test_characters_that_the_terminal_lacks():
+    out, _ = run("show", sample("linear"), "--tree", env={"PYTHONIOENCODING": "ascii"})
+    assert "\\u2514\\u2500 fc: Linear" in out
+
+
+def test_modules_that_nest_too_deep(tmp_path):
+    path = tmp_path / "m.pt2"
+    ep = fastexport.load(sample("linear"))
+    ep.graph.node("linear").meta["nn_module_stack"] = {"k": (".".join(["a"] * 5000), "T")}
+    ep.save(path)
+    assert "a.a.a: T  (1 ops" in run("show", path, "--tree")[0]
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -354,16 +354,17 @@ fe_expr fe_expr_real(fe_exprs *pool, double value, const char *text, size_t len,
 
 fe_expr fe_expr_number_node(fe_exprs *pool, fe_number n, fe_expr_error *err)
 {
-    char text[32];
+    char text[64];
 
     if (!n.is_real)
         return fe_expr_ratio(pool, n.p, n.q, err);
-    int len = snprintf(text, sizeof text, "%.17g", n.real);
-    for (int i = 0; i < len; i++) {
-        if (!strchr("0123456789+-e", text[i])) /* the point of the locale */
-            text[i] = '.';
-    }
-    return fe_expr_real(pool, n.real, text, (size_t)len, 53, err);
+    size_t len = fe_expr_real_text(n.real, text);
+    return fe_expr_real(pool, n.real, text, len, 53, err);
+}
+
+fe_expr fe_expr_float(fe_exprs *pool, double value, fe_expr_error *err)
+{
+    return fe_expr_number_node(pool, (fe_number){.is_real = true, .real = value}, err);
 }
 
 fe_expr fe_expr_symbol(fe_exprs *pool, const char *name, size_t len, const uint8_t *assumptions, size_t count,
@@ -461,7 +462,7 @@ static fe_expr check_constants(fe_expr_op op, const fe_expr *args, uint32_t coun
     fe_expr_node n = {.op = (uint8_t)op, .count = count, .args = args, .order = args};
     fe_number product = {.p = 1, .q = 1}, factor;
     fe_expr_value value;
-    bool constant = true;
+    bool constant = op != FE_EXPR_COND_PAIR;
 
     for (uint32_t i = 0; i < count; i++) {
         constant &= args[i]->op == FE_EXPR_INTEGER || args[i]->op == FE_EXPR_RATIONAL || args[i]->op == FE_EXPR_FLOAT ||
@@ -474,24 +475,32 @@ static fe_expr check_constants(fe_expr_op op, const fe_expr *args, uint32_t coun
     return constant && fe_expr_eval(&n, NULL, NULL, &value, err) < 0 ? NULL : args[0];
 }
 
+static fe_expr_kind kind_needed(fe_expr_op op, uint32_t place)
+{
+    if (op == FE_EXPR_PIECEWISE)
+        return FE_EXPR_CASE;
+    if (op == FE_EXPR_AND || op == FE_EXPR_OR || op == FE_EXPR_NOT)
+        return FE_EXPR_TRUTH;
+    return (op == FE_EXPR_WHERE && place == 0) || (op == FE_EXPR_COND_PAIR && place == 1) ? FE_EXPR_TRUTH
+                                                                                          : FE_EXPR_NUMBER;
+}
+
 static fe_expr check_kinds(fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err)
 {
+    static const char *const names[] = {"number", "truth value", "case"};
     const fe_expr_function *f = &fe_expr_functions[op];
-    bool either = op == FE_EXPR_EQ || op == FE_EXPR_NE || op >= FE_EXPR_BITWISE_AND;
-    fe_expr_kind want = op == FE_EXPR_AND || op == FE_EXPR_OR || op == FE_EXPR_NOT ? FE_EXPR_TRUTH : FE_EXPR_NUMBER;
+    bool either = op == FE_EXPR_EQ || op == FE_EXPR_NE || (op >= FE_EXPR_BITWISE_AND && op <= FE_EXPR_BITWISE_XOR);
 
     if (count < f->least || (f->most && count > f->most))
         return fe_expr_fail(err, FE_EXPR_MEANING, 0, "%s with %u arguments", f->name, count);
-    if (op >= FE_EXPR_GE && op <= FE_EXPR_LT)
-        either = false;
     for (uint32_t i = 0; i < count; i++) {
-        fe_expr_kind kind = fe_expr_kind_of(args[i]);
-        fe_expr_kind needed = op == FE_EXPR_WHERE && i == 0 ? FE_EXPR_TRUTH : want;
+        fe_expr_kind kind = fe_expr_kind_of(args[i]), needed = kind_needed(op, i);
         /* Symbols may stand for truth values where these are asked for. */
         bool fits = kind == needed || (needed == FE_EXPR_TRUTH && args[i]->op == FE_EXPR_SYMBOL);
-        if (either && needed == FE_EXPR_NUMBER ? kind != fe_expr_kind_of(args[0]) : !fits)
-            return fe_expr_fail(err, FE_EXPR_MEANING, 0, "%s of a %s", f->name,
-                                kind == FE_EXPR_TRUTH ? "truth value" : "number");
+        if (either)
+            fits = kind != FE_EXPR_CASE && kind == fe_expr_kind_of(args[0]);
+        if (!fits)
+            return fe_expr_fail(err, FE_EXPR_MEANING, 0, "%s of a %s", f->name, names[kind]);
     }
     return args[0];
 }
@@ -508,13 +517,24 @@ fe_expr fe_expr_call(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_
         depth = args[i]->depth > depth ? args[i]->depth : depth;
         size += args[i]->size;
     }
+    if (size > FE_EXPR_MAX_SIZE)
+        return fe_expr_fail(err, FE_EXPR_RANGE, 0, "an expression of more than %u parts", FE_EXPR_MAX_SIZE);
     if (depth >= FE_EXPR_MAX_DEPTH)
         return fe_expr_fail(err, FE_EXPR_DEPTH, 0, "nested more than %d deep", FE_EXPR_MAX_DEPTH);
     if (!check_kinds(op, args, count, err) || !check_literals(op, args, count, err) ||
         !check_constants(op, args, count, err))
         return NULL;
     n.depth = (uint16_t)(depth + 1);
-    n.size = size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+    n.size = (uint32_t)size;
+    return intern(pool, &n, err);
+}
+
+fe_expr fe_expr_keep(fe_exprs *pool, fe_expr like, const fe_expr *args, fe_expr_error *err)
+{
+    fe_expr_node n = *like;
+
+    n.args = args;
+    n.order = NULL;
     return intern(pool, &n, err);
 }
 

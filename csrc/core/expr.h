@@ -16,8 +16,8 @@
 
 #include "ir.h"
 
-/* What a function gives: N a number, B a truth value. */
-typedef enum { FE_EXPR_NUMBER, FE_EXPR_TRUTH } fe_expr_kind;
+/* What a function gives: a number, a truth value, or one case of a Piecewise, which stands nowhere else. */
+typedef enum { FE_EXPR_NUMBER, FE_EXPR_TRUTH, FE_EXPR_CASE } fe_expr_kind;
 
 /* id, name, fewest and most arguments (0: any number), precedence in str (sympy/printing/precedence.py and the
  * `precedence` of torch.utils._sympy.functions), place in sympy's order of classes (class_key: 3 sums and the like, 4
@@ -54,6 +54,8 @@ typedef enum { FE_EXPR_NUMBER, FE_EXPR_TRUTH } fe_expr_kind;
     X(FLOOR, "floor", 1, 1, 70, 4, NUMBER)                                       \
     X(CEILING, "ceiling", 1, 1, 70, 4, NUMBER)                                   \
     X(ABS, "Abs", 1, 1, 70, 4, NUMBER)                                           \
+    X(PIECEWISE, "Piecewise", 1, 0, 70, 4, NUMBER)                               \
+    X(COND_PAIR, "ExprCondPair", 2, 2, 1000, 5, CASE)                            \
     X(SQRT, "OpaqueUnaryFn_sqrt", 1, 1, 70, 4, NUMBER)                           \
     X(COS, "OpaqueUnaryFn_cos", 1, 1, 70, 4, NUMBER)                             \
     X(COSH, "OpaqueUnaryFn_cosh", 1, 1, 70, 4, NUMBER)                           \
@@ -96,6 +98,8 @@ typedef enum {
 } fe_expr_op;
 
 #define FE_EXPR_MAX_ASSUMPTIONS 8
+#define FE_EXPR_MAX_SIZE \
+    (1u << 24)                 /* nodes of a tree, shared parts counted as often as they occur: all work is bounded */
 #define FE_EXPR_MAX_DEPTH 1000 /* of any tree of a pool, so that recursion over trees stays within a small stack */
 
 typedef struct fe_expr_node fe_expr_node;
@@ -106,7 +110,7 @@ struct fe_expr_node {
     uint16_t depth; /* 1: no arguments */
     uint32_t hash;
     uint32_t count;       /* arguments */
-    uint32_t size;        /* nodes of the tree, a shared part counted as often as it occurs; stops at UINT32_MAX */
+    uint32_t size;        /* nodes of the tree, a shared part counted as often as it occurs */
     const fe_expr *args;  /* in the order of the text */
     const fe_expr *order; /* the same in the order in which sympy prints them */
     union {
@@ -164,6 +168,8 @@ fe_expr fe_expr_parse_str(fe_exprs *pool, const char *text, size_t len, uint32_t
 /* ---- expr.c: building ---- */
 
 fe_expr fe_expr_integer(fe_exprs *pool, int64_t value, fe_expr_error *err);
+fe_expr fe_expr_float(fe_exprs *pool, double value,
+                      fe_expr_error *err); /* finite; as sympy writes a Float of 53 bits */
 fe_expr fe_expr_symbol(fe_exprs *pool, const char *name, size_t len, const uint8_t *assumptions, size_t count,
                        fe_expr_error *err);
 fe_expr fe_expr_find_symbol(const fe_exprs *pool, const char *name, size_t len); /* one of that name, or NULL */
@@ -178,6 +184,22 @@ fe_expr fe_expr_sum(fe_exprs *pool, const fe_expr *args, uint32_t count, fe_expr
 fe_expr fe_expr_product(fe_exprs *pool, const fe_expr *args, uint32_t count, fe_expr_error *err);
 
 fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_error *err);
+
+/* ---- expr_make.c ---- */
+
+/* A call in the form that sympy and torch give it on construction ("automatic evaluation"): constants computed, like terms
+ * put together, Max, Min, And and Or flat and in order, exact divisions carried out, comparisons decided where the
+ * assumptions of symbols do. What they would do beyond that (polynomial division, nested Max and Min) is left as a call. */
+fe_expr fe_expr_make(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err);
+
+/* ---- expr_substitute.c ---- */
+
+/* What stands for a symbol, an expression of the pool that the result is made in; NULL: the symbol stays. */
+typedef fe_expr (*fe_expr_replace)(void *ctx, fe_expr symbol);
+/* The expression with its symbols replaced, every part made anew by fe_expr_make. e may be of another pool. */
+fe_expr fe_expr_substitute(fe_exprs *pool, fe_expr e, fe_expr_replace replace, void *ctx, fe_expr_error *err);
+fe_expr fe_expr_simplify(fe_exprs *pool, fe_expr e, fe_expr_error *err); /* the same without replacing */
+fe_expr fe_expr_copy(fe_exprs *pool, fe_expr e, fe_expr_error *err);     /* as it is, from another pool */
 
 /* ---- expr.c: facts ---- */
 
@@ -210,6 +232,24 @@ typedef bool (*fe_expr_lookup)(void *ctx, fe_expr symbol, fe_expr_value *out);
 /* Compute with exact 64-bit integers and ratios as far as the functions are exact, with doubles elsewhere, as Python and
  * torch do. What does not fit is an error, never wrapped. */
 int fe_expr_eval(fe_expr e, fe_expr_lookup lookup, void *ctx, fe_expr_value *out, fe_expr_error *err) FE_MUST_CHECK;
+
+/* ---- expr_bounds.c: ranges ---- */
+
+/* All values from lower to upper, both included. INT: null ends are infinite; BOOL: lower and upper are 0 or 1; REAL: low
+ * and high count, and may be infinite. RATIO is no kind of a range. */
+typedef struct {
+    fe_expr_value_kind kind;
+    bool has_lower, has_upper; /* INT */
+    int64_t lower, upper;      /* INT, BOOL */
+    double low, high;          /* REAL */
+} fe_expr_range;
+
+/* The range of a symbol into *out; false: it is what its assumptions say. */
+typedef bool (*fe_expr_range_lookup)(void *ctx, fe_expr symbol, fe_expr_range *out);
+/* A range that holds whatever fe_expr_eval gives for values within the ranges of the symbols. It may be wider than need
+ * be: each part is bounded for itself, so s0 - s0 is not known to be 0 (fe_expr_simplify first). Points at which
+ * fe_expr_eval fails don't count. */
+void fe_expr_bounds(fe_expr e, fe_expr_range_lookup lookup, void *ctx, fe_expr_range *out);
 
 /* ---- expr_text.c: writing ---- */
 

@@ -11,7 +11,7 @@ typedef struct {
     fe_number number; /* of the parts that are numbers */
 } parts;
 
-static fe_expr out_of_range(fe_expr_error *err)
+fe_expr fe_expr_out_of_range(fe_expr_error *err)
 {
     return fe_expr_fail(err, FE_EXPR_RANGE, 0, "a constant does not fit in 64 bits");
 }
@@ -67,7 +67,7 @@ static bool parts_init(parts *p, fe_exprs *pool, fe_expr_op op, const fe_expr *a
     if (flatten(p, op, args, count))
         return true;
     fe_exprs_give(pool, p->items, p->room);
-    out_of_range(err);
+    fe_expr_out_of_range(err);
     return false;
 }
 
@@ -78,8 +78,7 @@ static void sort(parts *p, fe_expr_op op)
 
 /* ---- sums ---- */
 
-/* number * factors, factors being those of a product in sympy's form. */
-static fe_expr scaled(fe_exprs *pool, fe_number number, const fe_expr *factors, uint32_t count, fe_expr_error *err)
+fe_expr fe_expr_scaled(fe_exprs *pool, fe_number number, const fe_expr *factors, uint32_t count, fe_expr_error *err)
 {
     fe_number minus = {.p = -1, .q = 1}, rest = number;
     fe_expr result = NULL;
@@ -95,7 +94,7 @@ static fe_expr scaled(fe_exprs *pool, fe_number number, const fe_expr *factors, 
         if (!(items[n++] = fe_expr_integer(pool, -1, err)))
             goto done;
         if (!fe_number_mul(number, minus, &rest)) {
-            out_of_range(err);
+            fe_expr_out_of_range(err);
             goto done;
         }
     }
@@ -108,7 +107,7 @@ done:
     return result;
 }
 
-static void split(const fe_expr *term, fe_number *number, const fe_expr **factors, uint32_t *count)
+void fe_expr_split_term(const fe_expr *term, fe_number *number, const fe_expr **factors, uint32_t *count)
 {
     *number = (fe_number){.p = 1, .q = 1};
     *factors = term;
@@ -123,8 +122,8 @@ static bool same_factors(fe_expr a, fe_expr b)
     const fe_expr *x, *y;
     uint32_t x_count, y_count;
 
-    split(&a, &number, &x, &x_count);
-    split(&b, &number, &y, &y_count);
+    fe_expr_split_term(&a, &number, &x, &x_count);
+    fe_expr_split_term(&b, &number, &y, &y_count);
     return x_count == y_count && memcmp(x, y, x_count * sizeof *x) == 0;
 }
 
@@ -138,9 +137,9 @@ static bool merge_terms(fe_exprs *pool, parts *p, fe_expr_error *err)
         const fe_expr *factors;
         uint32_t count;
         for (next = i; next < p->count && same_factors(p->items[i], p->items[next]); next++) {
-            split(&p->items[next], &number, &factors, &count);
+            fe_expr_split_term(&p->items[next], &number, &factors, &count);
             if (!fe_number_add(total, number, &total)) {
-                out_of_range(err);
+                fe_expr_out_of_range(err);
                 return false;
             }
         }
@@ -149,8 +148,8 @@ static bool merge_terms(fe_exprs *pool, parts *p, fe_expr_error *err)
             continue;
         }
         fe_expr first = p->items[i];
-        split(&first, &number, &factors, &count);
-        if (fe_number_sign(total) && !(p->items[n++] = scaled(pool, total, factors, count, err)))
+        fe_expr_split_term(&first, &number, &factors, &count);
+        if (fe_number_sign(total) && !(p->items[n++] = fe_expr_scaled(pool, total, factors, count, err)))
             return false;
     }
     p->count = n;
@@ -211,7 +210,7 @@ static bool merge_factors(fe_exprs *pool, parts *p, fe_expr_error *err)
         fe_expr base = base_of(p->items[i], &exponent);
         for (next = i; next < p->count && base_of(p->items[next], &exponent) == base; next++) {
             if (__builtin_add_overflow(total, exponent, &total)) {
-                out_of_range(err);
+                fe_expr_out_of_range(err);
                 return false;
             }
         }
@@ -248,7 +247,7 @@ static fe_expr finish_product(fe_exprs *pool, parts *p, fe_expr_error *err)
     if (p->count == 1 && p->items[0]->op == FE_EXPR_ADD && !is_one(p->number))
         return distribute(pool, p->number, p->items[0], err);
     sort(p, FE_EXPR_MUL);
-    return scaled(pool, p->number, p->items, p->count, err);
+    return fe_expr_scaled(pool, p->number, p->items, p->count, err);
 }
 
 fe_expr fe_expr_product(fe_exprs *pool, const fe_expr *args, uint32_t count, fe_expr_error *err)
@@ -275,7 +274,8 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
     if (fe_expr_number(base, &number)) {
         if (!fe_number_sign(number) && exponent < 0)
             return fe_expr_fail(err, FE_EXPR_DIVISION, 0, "a division by zero");
-        return fe_number_power(number, exponent, &number) ? fe_expr_number_node(pool, number, err) : out_of_range(err);
+        return fe_number_power(number, exponent, &number) ? fe_expr_number_node(pool, number, err)
+                                                          : fe_expr_out_of_range(err);
     }
     if (base->op == FE_EXPR_MUL && exponent != 1) {
         fe_expr *factors = fe_exprs_take(pool, base->count, err), result = NULL;
@@ -292,6 +292,6 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
     }
     base = base_of(base, &inner);
     if (__builtin_mul_overflow(inner, exponent, &exponent))
-        return out_of_range(err);
+        return fe_expr_out_of_range(err);
     return raw_power(pool, base, exponent, err);
 }

@@ -502,6 +502,18 @@ static int eval_leaf(evaluation *ev, fe_expr e, value *out)
     }
 }
 
+/* The value of the first case whose condition holds. */
+static int eval_cases(evaluation *ev, fe_expr e, value *out)
+{
+    for (uint32_t i = 0; i < e->count; i++) {
+        if (eval(ev, e->args[i]->args[1], out) < 0)
+            return -1;
+        if (truth_of(*out))
+            return eval(ev, e->args[i]->args[0], out);
+    }
+    return fail(ev, e, FE_EXPR_MEANING, "none of its conditions holds");
+}
+
 static int eval_call(evaluation *ev, fe_expr e, value *out)
 {
     value next;
@@ -535,6 +547,7 @@ static int eval(evaluation *ev, fe_expr e, value *out)
 {
     int result = e->op < FE_EXPR_ADD                ? eval_leaf(ev, e, out)
                  : e->op == FE_EXPR_NON_OVERLAPPING ? non_overlapping(ev, e, out)
+                 : e->op == FE_EXPR_PIECEWISE       ? eval_cases(ev, e, out)
                                                     : eval_call(ev, e, out);
 
     if (result == 0 && out->kind == FE_VALUE_REAL && isnan(out->real))

@@ -44,6 +44,43 @@ const fe_allocator *fe_exprs_allocator(const fe_exprs *pool);
 fe_expr *fe_exprs_take(fe_exprs *pool, size_t count, fe_expr_error *err);
 void fe_exprs_give(fe_exprs *pool, fe_expr *items, size_t count);
 
+/* The pool's own copy of a leaf of any pool; a call likewise, its arguments being of this pool. Nothing is checked. */
+fe_expr fe_expr_keep(fe_exprs *pool, fe_expr like, const fe_expr *args, fe_expr_error *err);
+fe_expr fe_expr_out_of_range(fe_expr_error *err); /* a constant does not fit; always NULL */
+
+/* ---- expr_build.c ---- */
+
+/* A term of a sum as number * factors; *factors may be `term` itself. */
+void fe_expr_split_term(const fe_expr *term, fe_number *number, const fe_expr **factors, uint32_t *count);
+/* number * factors, factors being those of a product in sympy's form. */
+fe_expr fe_expr_scaled(fe_exprs *pool, fe_number number, const fe_expr *factors, uint32_t count, fe_expr_error *err);
+
+/* ---- expr_facts.c ---- */
+
+/* Which signs a value can have, as far as the assumptions of symbols tell: a set of these. */
+enum { FE_SIGN_MINUS = 1, FE_SIGN_ZERO = 2, FE_SIGN_PLUS = 4, FE_SIGN_ANY = 7 };
+unsigned fe_expr_signs(fe_expr e);
+bool fe_expr_is_integer(fe_expr e); /* it is known to be one */
+/* 0: even, 1: odd, -1: not known. */
+int fe_expr_parity(fe_expr e);
+
+/* ---- expr_divide.c: FloorDiv and the like, see fe_expr_make ---- */
+
+fe_expr fe_expr_make_division(fe_exprs *pool, fe_expr_op op, const fe_expr *args, fe_expr_error *err);
+
+/* ---- expr_logic.c: Max, Min, comparisons, And, Or, Not, Piecewise, see fe_expr_make ---- */
+
+fe_expr fe_expr_make_extreme(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err);
+fe_expr fe_expr_make_relation(fe_exprs *pool, fe_expr_op op, const fe_expr *args, fe_expr_error *err);
+fe_expr fe_expr_make_joined(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err);
+fe_expr fe_expr_make_not(fe_exprs *pool, fe_expr arg, fe_expr_error *err);
+fe_expr fe_expr_make_cases(fe_exprs *pool, const fe_expr *args, uint32_t count, fe_expr_error *err);
+
+/* ---- expr_text.c ---- */
+
+/* A double as sympy's srepr writes a Float of 53 bits, without NUL; text has room for 64. Returns the length. */
+size_t fe_expr_real_text(double value, char *text);
+
 /* ---- expr_number.c ---- */
 
 bool fe_expr_number(fe_expr e, fe_number *out); /* e is a finite number */
@@ -63,5 +100,7 @@ uint32_t fe_expr_split_product(fe_expr product, fe_number *coefficient, const fe
 int fe_expr_compare_terms(fe_expr a, fe_expr b); /* as terms of one sum */
 /* Put arguments into the order in which sympy prints them; spare has room for count. */
 void fe_expr_sort(fe_expr_op op, fe_expr *items, fe_expr *spare, uint32_t count);
+/* Into that of sympy's ordered(): the smaller tree first, then by fe_expr_compare. */
+void fe_expr_sort_by_size(fe_expr *items, fe_expr *spare, uint32_t count);
 
 #endif

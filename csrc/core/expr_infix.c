@@ -15,7 +15,8 @@ static bool str_function(const char *name, size_t len, fe_expr_op *op)
         return true;
     }
     /* What str writes with operators is no call there. */
-    return fe_expr_find_function(name, len, op) && *op != FE_EXPR_ADD && *op != FE_EXPR_MUL && *op != FE_EXPR_POW;
+    return fe_expr_find_function(name, len, op) && *op != FE_EXPR_ADD && *op != FE_EXPR_MUL && *op != FE_EXPR_POW &&
+           *op != FE_EXPR_COND_PAIR;
 }
 
 static fe_expr square_root(fe_reader *p)
@@ -28,6 +29,18 @@ static fe_expr square_root(fe_reader *p)
     return args[1] ? fe_expr_call(p->pool, FE_EXPR_POW, args, 2, p->err) : NULL;
 }
 
+/* One case of a Piecewise: (value, condition). */
+static fe_expr one_case(fe_reader *p)
+{
+    fe_expr args[2];
+    size_t start = p->at;
+
+    if (!fe_read_expect(p, "(") || !(args[0] = comparison(p)) || !fe_read_expect(p, ",") ||
+        !(args[1] = comparison(p)) || !fe_read_expect(p, ")"))
+        return NULL;
+    return fe_read_placed(p, fe_expr_call(p->pool, FE_EXPR_COND_PAIR, args, 2, p->err), start);
+}
+
 static fe_expr str_call(fe_reader *p, const char *name, size_t len, size_t start)
 {
     uint32_t base = p->count;
@@ -38,7 +51,7 @@ static fe_expr str_call(fe_reader *p, const char *name, size_t len, size_t start
     if (!str_function(name, len, &op))
         return fe_read_unknown(p, name, len, start);
     do {
-        if (!fe_read_push(p, comparison(p)))
+        if (!fe_read_push(p, op == FE_EXPR_PIECEWISE ? one_case(p) : comparison(p)))
             return NULL;
     } while (fe_read_accept(p, ","));
     if (!fe_read_expect(p, ")"))

@@ -94,6 +94,7 @@ static int rank_in_class(fe_expr e)
     case FE_EXPR_CEIL_DIV:
     case FE_EXPR_IDENTITY:
     case FE_EXPR_NON_OVERLAPPING:
+    case FE_EXPR_PIECEWISE:
         return 0;
     default:
         return fe_expr_functions[e->op].order == 4 ? 10000 : 0;
@@ -270,4 +271,33 @@ void fe_expr_sort(fe_expr_op op, fe_expr *items, fe_expr *spare, uint32_t count)
     } else if (op == FE_EXPR_MUL || op == FE_EXPR_MAX || op == FE_EXPR_MIN) {
         merge_sort(items, spare, count, fe_expr_compare);
     }
+}
+
+/* Sympy's _node_count, doubled: a call counts 2, a leaf 1. A product's numbers are one leaf there. */
+static uint64_t node_count(fe_expr e)
+{
+    const fe_expr *parts = e->args;
+    uint32_t count = e->count;
+    uint64_t n = count ? 2 : 1;
+
+    if (e->op == FE_EXPR_MUL) {
+        fe_number number;
+        count = fe_expr_split_product(e, &number, &parts);
+        n += number.is_real || number.p != 1 || number.q != 1;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        n += node_count(parts[i]);
+    return n;
+}
+
+static int compare_by_size(fe_expr a, fe_expr b)
+{
+    uint64_t x = node_count(a), y = node_count(b);
+
+    return x != y ? (x > y) - (x < y) : fe_expr_compare(a, b);
+}
+
+void fe_expr_sort_by_size(fe_expr *items, fe_expr *spare, uint32_t count)
+{
+    merge_sort(items, spare, count, compare_by_size);
 }

@@ -209,6 +209,8 @@ fe_expr fe_read_all(fe_exprs *pool, const char *text, size_t len, uint32_t depth
     fe_read_skip_blanks(&p);
     if (e && p.at < p.len)
         e = fe_read_syntax(&p, "the end of the expression");
+    if (e && fe_expr_kind_of(e) == FE_EXPR_CASE)
+        e = fe_expr_fail(err, FE_EXPR_MEANING, 0, "a case of a Piecewise by itself");
     fe_resize(p.allocator, p.stack, 0);
     return e;
 }

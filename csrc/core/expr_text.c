@@ -83,17 +83,27 @@ void fe_expr_srepr(fe_expr e, fe_buffer *out)
 
 /* ---- str: numbers ---- */
 
-/* mpmath's to_str: fixed point where the exponent is small, else with an exponent. nested: trailing zeros go. */
-static void str_real(double value, unsigned precision, bool nested, fe_buffer *out)
+typedef struct {
+    char *text;
+    size_t len;
+} real_writer;
+
+static void put(real_writer *w, char c)
 {
-    long dps = lrint(precision / 3.3219280948873626) - 1;
-    int digits = dps < 1 ? 1 : dps > 17 ? 17 : (int)dps;
+    w->text[w->len++] = c;
+}
+
+/* mpmath's to_str: fixed point where the exponent is small, else with an exponent. nested: trailing zeros go. digits: 1 to
+ * 17; the text has room for 64. Returns the length. */
+static size_t write_real(double value, int digits, bool nested, char *out)
+{
+    real_writer w = {.text = out};
     char text[64], mantissa[32];
     int len = 0;
 
     if (value == 0) {
-        fe_buffer_text(out, "0.0");
-        return;
+        memcpy(out, "0.0", 3);
+        return 3;
     }
     snprintf(text, sizeof text, "%.*e", digits - 1, value);
     const char *at = text + (value < 0), *e = strchr(text, 'e');
@@ -105,25 +115,42 @@ static void str_real(double value, unsigned precision, bool nested, fe_buffer *o
     while (len > 1 && mantissa[len - 1] == '0' && nested)
         len--;
     if (value < 0)
-        fe_buffer_char(out, '-');
+        put(&w, '-');
     bool fixed = exponent > low && exponent < digits;
     int point = fixed ? exponent + 1 : 1; /* digits before the point */
-    if (point <= 0)
-        fe_buffer_text(out, "0.");
+    if (point <= 0) {
+        put(&w, '0');
+        put(&w, '.');
+    }
     for (int i = point; i < 0; i++)
-        fe_buffer_char(out, '0');
+        put(&w, '0');
     for (int i = 0; i < len || i < point; i++) {
         if (i && i == point)
-            fe_buffer_char(out, '.');
-        fe_buffer_char(out, i < len ? mantissa[i] : '0');
+            put(&w, '.');
+        put(&w, i < len ? mantissa[i] : '0');
     }
-    if (point >= len)
-        fe_buffer_text(out, nested ? ".0" : ".");
-    if (!fixed) {
-        fe_buffer_char(out, 'e');
-        fe_buffer_char(out, exponent < 0 ? '-' : '+');
-        fe_buffer_int(out, exponent < 0 ? -exponent : exponent);
+    if (point >= len) {
+        put(&w, '.');
+        if (nested)
+            put(&w, '0');
     }
+    if (!fixed)
+        w.len +=
+            (size_t)sprintf(w.text + w.len, "e%c%d", exponent < 0 ? '-' : '+', exponent < 0 ? -exponent : exponent);
+    return w.len;
+}
+
+size_t fe_expr_real_text(double value, char *text)
+{
+    return write_real(value, 17, true, text);
+}
+
+static void str_real(double value, unsigned precision, bool nested, fe_buffer *out)
+{
+    long dps = lrint(precision / 3.3219280948873626) - 1;
+    char text[64];
+
+    fe_buffer_add(out, text, write_real(value, dps < 1 ? 1 : dps > 17 ? 17 : (int)dps, nested, text));
 }
 
 static void str_number(fe_number n, unsigned precision, bool nested, fe_buffer *out)
@@ -378,6 +405,11 @@ static void str(fe_expr e, bool nested, fe_buffer *out)
     case FE_EXPR_IDENTITY:
         fe_buffer_char(out, '(');
         str(e->args[0], true, out);
+        fe_buffer_char(out, ')');
+        return;
+    case FE_EXPR_COND_PAIR:
+        fe_buffer_char(out, '(');
+        str_list(e->args, e->count, ", ", 0, out);
         fe_buffer_char(out, ')');
         return;
     case FE_EXPR_GE:

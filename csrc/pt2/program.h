@@ -66,8 +66,8 @@ typedef struct {
 
 /* JSON texts that the owner gives for a node whose meta was looked at or set: NULL where there is none. */
 typedef struct {
-    const char *
-        value; /* {"as_tensor": TENSOR_META}, {"as_sym_int": SYM_INT} ..., {"as_list": [...]} for several results; NULL: it has no value */
+    /* {"as_tensor": TENSOR_META}, {"as_sym_int": SYM_INT} ..., {"as_list": [...]} for several results; NULL: it has none */
+    const char *value;
     const char *metadata; /* an object of strings */
     bool given;           /* use these two in the place of the document's */
 } pt2_node_text;

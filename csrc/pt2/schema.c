@@ -7,7 +7,7 @@
 
 /* ---- tables ---- */
 
-typedef enum { KIND_ANY, KIND_STR, KIND_INT, KIND_REAL, KIND_BOOL, KIND_ENUM, KIND_DEVICE_TYPE, KIND_TYPE } field_kind;
+typedef enum { KIND_ANY, KIND_STR, KIND_INT, KIND_REAL, KIND_BOOL, KIND_ENUM, KIND_DEVICE_TYPE, KIND_DEVICE_INDEX, KIND_TYPE } field_kind;
 
 typedef enum { SHAPE_ONE, SHAPE_LIST, SHAPE_LISTS, SHAPE_MAP } field_shape;
 
@@ -180,7 +180,7 @@ FIELDS(OUTPUT_SPEC) = {ONE("user_output", USER_OUTPUT, 0),
                        ONE("user_input_mutation", INPUT_MUTATION, 0),
                        ONE("token", OUTPUT_TOKEN, 0),
                        ONE("parameter_mutation", PARAMETER_MUTATION, 0)};
-FIELDS(DEVICE) = {FIELD("type", DEVICE_TYPE, ONE, 0, 0), INT("index", MAY_BE_NULL | MAY_MISS)};
+FIELDS(DEVICE) = {FIELD("type", DEVICE_TYPE, ONE, 0, 0), FIELD("index", DEVICE_INDEX, ONE, 0, MAY_BE_NULL | MAY_MISS)};
 FIELDS(TENSOR_ARG) = {STR("name", 0)};
 FIELDS(TOKEN_ARG) = {STR("name", 0)};
 FIELDS(GRAPH_ARG) = {STR("name", 0), ONE("graph", GRAPH, 0)};
@@ -414,6 +414,16 @@ static void check_device_type(checker *c, yyjson_val *v, const pt2_path *path)
         c->result = pt2_fail(c->report, PT2_JSON_ENUM, NULL, path, "'%s' is no device type", unsafe_yyjson_get_str(v));
 }
 
+#define MAX_DEVICE_INDEX 127 /* c10::DeviceIndex has 8 bits */
+
+static void check_device_index(checker *c, yyjson_val *v, const pt2_path *path)
+{
+    int64_t index;
+
+    if (check_int(c, v, path, &index) && (index < 0 || index > MAX_DEVICE_INDEX))
+        c->result = pt2_fail(c->report, PT2_JSON_RANGE, NULL, path, "%lld is no index of a device", (long long)index);
+}
+
 /* One value, whatever the shape around it. */
 static void check_one(checker *c, yyjson_val *v, const field *f, const pt2_path *path)
 {
@@ -441,6 +451,9 @@ static void check_one(checker *c, yyjson_val *v, const field *f, const pt2_path 
         break;
     case KIND_DEVICE_TYPE:
         check_device_type(c, v, path);
+        break;
+    case KIND_DEVICE_INDEX:
+        check_device_index(c, v, path);
         break;
     case KIND_TYPE:
         check_type(c, v, (type_id)f->type, path);

@@ -4,6 +4,7 @@
  * tables of the graph. Here each result gets a slot: whose name it bears, what the document called it, and the value it
  * was given since. A table of the document's names then leads from an old name to its slot.
  */
+#include "texts.h"
 #include "write.h"
 
 typedef struct {
@@ -579,6 +580,19 @@ const pt2_slot *pt2_writer_find(pt2_graph_writer *g, pt2_name key, bool *removed
 
 /* ---- the whole graph ---- */
 
+/* torch writes names into code that it runs: one that is new is checked before a file can hold it. */
+static void check_name(pt2_graph_writer *g, uint32_t id)
+{
+    const fe_string *name = g->core->details[id].name;
+    const char *fault;
+
+    if (id < g->graph->origin_count && g->graph->origins[id].name == name)
+        return;
+    fault = pt2_name_fault(name->data, name->len);
+    if (fault)
+        pt2_write_fault(g, PT2_NAME, id, "its name can't stand in code: it %s; give it another", fault);
+}
+
 int pt2_writer_plan(pt2_graph_writer *g)
 {
     size_t size = g->core->node_count * sizeof *g->plans;
@@ -591,6 +605,7 @@ int pt2_writer_plan(pt2_graph_writer *g)
     memset(g->plans, 0, size);
     for (uint32_t id = fe_node_next(g->core, FE_ROOT); id != FE_ROOT; id = fe_node_next(g->core, id)) {
         fe_op op = (fe_op)g->core->nodes[id].op;
+        check_name(g, id);
         if ((op == FE_OP_PLACEHOLDER && plan_input(g, id) < 0) || (op == FE_OP_CALL_FUNCTION && plan_call(g, id) < 0))
             return -1;
     }

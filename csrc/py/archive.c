@@ -3,6 +3,8 @@
 
 #include "tensor.h"
 
+#include <unistd.h>
+
 /* ---- reports ---- */
 
 static PyObject *fault_to_tuple(const pt2_fault *f)
@@ -44,13 +46,18 @@ PyObject *raise_report(const module_state *st, const pt2_report *r)
 
 /* ---- life ---- */
 
-void archive_lock(ArchiveObject *a)
+void take_lock(PyThread_type_lock lock)
 {
-    if (PyThread_acquire_lock(a->lock, NOWAIT_LOCK))
+    if (PyThread_acquire_lock(lock, NOWAIT_LOCK))
         return;
     Py_BEGIN_ALLOW_THREADS
-    PyThread_acquire_lock(a->lock, WAIT_LOCK);
+    PyThread_acquire_lock(lock, WAIT_LOCK);
     Py_END_ALLOW_THREADS
+}
+
+void archive_lock(ArchiveObject *a)
+{
+    take_lock(a->lock);
 }
 
 void archive_unlock(ArchiveObject *a)
@@ -155,24 +162,30 @@ static PyObject *fault_kinds(PyObject *m, PyObject *Py_UNUSED(ignored))
     return dict;
 }
 
-/* Take the source, a descriptor that becomes ours or a buffer, and open it. */
-static int open_source(ArchiveObject *a, PyObject *source)
+/* The descriptor that a source is, -1 for a buffer. */
+static int descriptor_of(PyObject *source, int *fd)
 {
-    pt2_report r;
-    int fd = -1;
-
-    if (PyLong_Check(source)) {
-        long number = PyLong_AsLong(source);
-        if (number == -1 && PyErr_Occurred())
-            return -1;
-        if (number < 0 || number > INT_MAX) {
-            PyErr_Format(PyExc_ValueError, "%ld is no file descriptor", number);
-            return -1;
-        }
-        fd = (int)number;
-    } else if (PyObject_GetBuffer(source, &a->bytes, PyBUF_SIMPLE) < 0) {
+    *fd = -1;
+    if (!PyLong_Check(source) || PyBool_Check(source))
+        return 0;
+    long number = PyLong_AsLong(source);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number < 0 || number > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%ld is no file descriptor", number);
         return -1;
     }
+    *fd = (int)number;
+    return 0;
+}
+
+/* Open a descriptor, which is used up, or where it is -1 a buffer. */
+static int open_source(ArchiveObject *a, PyObject *source, int fd)
+{
+    pt2_report r;
+
+    if (fd < 0 && PyObject_GetBuffer(source, &a->bytes, PyBUF_SIMPLE) < 0)
+        return -1;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
     Py_BEGIN_ALLOW_THREADS
     if (fd >= 0)
@@ -192,19 +205,28 @@ static PyObject *Archive_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     static char *names[] = {"source", "limits", NULL};
     PyObject *module = PyType_GetModuleByDef(type, &fe_module_def), *source, *limits = NULL;
+    int fd;
 
-    if (!module || !PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Archive", names, &source, &limits))
+    if (!module || !PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Archive", names, &source, &limits) ||
+        descriptor_of(source, &fd) < 0)
         return NULL;
     ArchiveObject *a = (ArchiveObject *)type->tp_alloc(type, 0);
     if (!a)
-        return NULL;
+        goto fail;
     a->state = state_of(module);
     a->lock = PyThread_allocate_lock();
     if (!a->lock)
         PyErr_NoMemory();
-    if (!a->lock || set_limits(&a->limits, limits) < 0 || open_source(a, source) < 0)
+    if (!a->lock || set_limits(&a->limits, limits) < 0)
+        goto fail;
+    if (open_source(a, source, fd) < 0)
         Py_CLEAR(a);
     return (PyObject *)a;
+fail: /* the descriptor is ours by now */
+    if (fd >= 0)
+        close(fd);
+    Py_XDECREF(a);
+    return NULL;
 }
 
 static void Archive_dealloc(PyObject *self)
@@ -245,7 +267,7 @@ static PyObject *Archive_entries(PyObject *self, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* The entry of a Python name; NULL with KeyError. */
+/* The entry of a Python name; NULL with an exception, a KeyError when there is none. */
 static const pt2_entry *find_entry(ArchiveObject *a, PyObject *name)
 {
     const pt2_entry *e = NULL;
@@ -255,7 +277,9 @@ static const pt2_entry *find_entry(ArchiveObject *a, PyObject *name)
         const char *text = PyUnicode_AsUTF8AndSize(name, &len);
         if (text && strlen(text) == (size_t)len)
             e = pt2_archive_find(a->archive, text);
-        PyErr_Clear();
+        else if (!text && !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+            return NULL;
+        PyErr_Clear(); /* no entry's name holds a lone surrogate */
     }
     if (!e)
         PyErr_SetObject(PyExc_KeyError, name);

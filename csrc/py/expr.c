@@ -4,27 +4,13 @@
  * nothing grows behind the user's back. Expressions of different pools are equal when their srepr texts are. All is
  * immutable, so none of it needs a lock but for the pool's count of owners, which the GIL guards.
  */
-#include "module.h"
-
-#include "expr.h"
+#include "expr_object.h"
 
 #define DEPTH 200 /* of nested calls in a text */
 
-typedef struct {
-    fe_exprs *exprs;
-    Py_ssize_t owners;
-} shared_pool;
-
-typedef struct {
-    PyObject_HEAD
-    shared_pool *pool;
-    fe_expr expr;
-    PyObject *srepr; /* made when it is first asked for; NULL until then */
-} ExprObject;
-
 /* ---- life ---- */
 
-static void pool_release(shared_pool *pool)
+void expr_pool_release(expr_pool *pool)
 {
     if (--pool->owners)
         return;
@@ -32,12 +18,12 @@ static void pool_release(shared_pool *pool)
     PyMem_Free(pool);
 }
 
-static shared_pool *pool_new(void)
+expr_pool *expr_pool_new(void)
 {
-    shared_pool *pool = PyMem_Malloc(sizeof *pool);
+    expr_pool *pool = PyMem_Malloc(sizeof *pool);
 
     if (pool) {
-        *pool = (shared_pool){fe_exprs_new(&fe_python_allocator), 1};
+        *pool = (expr_pool){fe_exprs_new(&fe_python_allocator), 1};
         if (pool->exprs)
             return pool;
     }
@@ -47,7 +33,7 @@ static shared_pool *pool_new(void)
 }
 
 /* An Expr of an expression of the pool, which it becomes an owner of. */
-static PyObject *expr_new(PyTypeObject *type, shared_pool *pool, fe_expr e)
+PyObject *expr_new(PyTypeObject *type, expr_pool *pool, fe_expr e)
 {
     ExprObject *self = PyObject_New(ExprObject, type);
 
@@ -66,7 +52,7 @@ static void Expr_dealloc(PyObject *o)
     PyTypeObject *type = Py_TYPE(o);
 
     Py_XDECREF(self->srepr);
-    pool_release(self->pool);
+    expr_pool_release(self->pool);
     type->tp_free(o);
     Py_DECREF(type);
 }
@@ -98,13 +84,13 @@ static PyObject *parse(PyTypeObject *type, PyObject *text, PyObject *form)
     if (!srepr && !(PyUnicode_Check(form) && PyUnicode_CompareWithASCIIString(form, "str") == 0))
         return PyErr_Format(PyExc_ValueError, "form is 'srepr' or 'str', not %R", form);
     const char *data = PyUnicode_AsUTF8AndSize(text, &len);
-    shared_pool *pool = data ? pool_new() : NULL;
+    expr_pool *pool = data ? expr_pool_new() : NULL;
     if (!pool)
         return NULL;
     fe_expr e = srepr ? fe_expr_parse_srepr(pool->exprs, data, (size_t)len, DEPTH, &err)
                       : fe_expr_parse_str(pool->exprs, data, (size_t)len, DEPTH, &err);
     PyObject *result = e ? expr_new(type, pool, e) : raise_parse(&err, data, len);
-    pool_release(pool);
+    expr_pool_release(pool);
     return result;
 }
 
@@ -268,7 +254,7 @@ static PyObject *Expr_get_assumptions(PyObject *self, void *unused)
 
 /* ---- values ---- */
 
-static PyObject *value_to_python_object(const fe_expr_value *v)
+PyObject *expr_value_object(const fe_expr_value *v)
 {
     switch (v->kind) {
     case FE_VALUE_INT:
@@ -282,7 +268,7 @@ static PyObject *value_to_python_object(const fe_expr_value *v)
     }
 }
 
-static int value_of_python(PyObject *o, fe_expr_value *out)
+int expr_value_of(PyObject *o, fe_expr_value *out)
 {
     if (PyFloat_Check(o)) {
         *out = (fe_expr_value){.kind = FE_VALUE_REAL, .real = PyFloat_AS_DOUBLE(o)};
@@ -297,49 +283,69 @@ static int value_of_python(PyObject *o, fe_expr_value *out)
     return p == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* A dict from name to the bytes of an fe_expr_value: made before anything is computed, so that no Python code runs then. */
-static PyObject *convert_values(PyObject *given)
+PyObject *expr_convert_named(PyObject *args, PyObject *kwargs, const char *format, expr_converter convert, void *ctx)
 {
-    PyObject *values = PyDict_New(), *items = values ? PyMapping_Items(given) : NULL;
+    PyObject *given = NULL, *merged = PyDict_New(), *result = PyDict_New(), *items = NULL;
+    bool done = false;
 
-    for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
+    if (!merged || !result || !PyArg_ParseTuple(args, format, &given) ||
+        (given && given != Py_None && PyDict_Update(merged, given) < 0) ||
+        (kwargs && PyDict_Update(merged, kwargs) < 0) || !(items = PyDict_Items(merged)))
+        goto done;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); i++) {
         PyObject *pair = PyList_GET_ITEM(items, i), *name = NULL, *bytes = NULL;
-        fe_expr_value v;
-        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !PyUnicode_Check(PyTuple_GET_ITEM(pair, 0))) {
+        if (!PyUnicode_Check(PyTuple_GET_ITEM(pair, 0))) {
             PyErr_SetString(PyExc_TypeError, "the names of symbols are strings");
-            Py_CLEAR(items);
-            break;
+            goto done;
         }
         /* Exactly a str, whose hash and equality are no user's. */
         name = PyUnicode_FromObject(PyTuple_GET_ITEM(pair, 0));
-        if (name && value_of_python(PyTuple_GET_ITEM(pair, 1), &v) == 0)
-            bytes = PyBytes_FromStringAndSize((const char *)&v, sizeof v);
-        if (!bytes || PyDict_SetItem(values, name, bytes) < 0)
-            Py_CLEAR(items);
+        bytes = name ? convert(ctx, PyTuple_GET_ITEM(pair, 1)) : NULL;
+        int failed = !bytes || PyDict_SetItem(result, name, bytes) < 0;
         Py_XDECREF(name);
         Py_XDECREF(bytes);
+        if (failed)
+            goto done;
     }
-    if (!items)
-        Py_CLEAR(values);
+    done = true;
+done:
+    Py_XDECREF(merged);
     Py_XDECREF(items);
-    return values;
+    if (!done)
+        Py_CLEAR(result);
+    return result;
 }
 
-static bool lookup(void *values, fe_expr symbol, fe_expr_value *out)
+bool expr_find_named(PyObject *named, fe_expr symbol, void *out, size_t size)
 {
     PyObject *name = PyUnicode_FromStringAndSize(symbol->as.symbol.name, (Py_ssize_t)symbol->as.symbol.len);
-    PyObject *bytes = name ? PyDict_GetItemWithError(values, name) : NULL;
+    PyObject *bytes = name ? PyDict_GetItemWithError(named, name) : NULL;
 
     if (bytes)
-        memcpy(out, PyBytes_AS_STRING(bytes), sizeof *out);
+        memcpy(out, PyBytes_AS_STRING(bytes), size);
     Py_XDECREF(name);
     return bytes != NULL;
 }
 
-static PyObject *raise_eval(const fe_expr_error *err)
+static PyObject *convert_value(void *unused, PyObject *given)
+{
+    fe_expr_value v;
+
+    (void)unused;
+    return expr_value_of(given, &v) < 0 ? NULL : PyBytes_FromStringAndSize((const char *)&v, sizeof v);
+}
+
+static bool lookup(void *values, fe_expr symbol, fe_expr_value *out)
+{
+    return expr_find_named(values, symbol, out, sizeof *out);
+}
+
+PyObject *expr_raise(const fe_expr_error *err)
 {
     if (PyErr_Occurred())
         return NULL;
+    if (err->fault == FE_EXPR_NO_MEMORY)
+        return PyErr_NoMemory();
     PyErr_SetString(err->fault == FE_EXPR_RANGE      ? PyExc_OverflowError
                     : err->fault == FE_EXPR_DIVISION ? PyExc_ZeroDivisionError
                     : err->fault == FE_EXPR_UNKNOWN  ? PyExc_KeyError
@@ -367,21 +373,17 @@ PyDoc_STRVAR(evaluate_doc,
 
 static PyObject *Expr_evaluate(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *given = NULL, *merged = PyDict_New(), *values = NULL, *result = NULL;
+    PyObject *values = expr_convert_named(args, kwargs, "|O:evaluate", convert_value, NULL), *result = NULL;
     fe_expr_value v;
     fe_expr_error err;
 
-    if (!merged || !PyArg_ParseTuple(args, "|O:evaluate", &given) ||
-        (given && given != Py_None && PyDict_Update(merged, given) < 0) ||
-        (kwargs && PyDict_Update(merged, kwargs) < 0) || !(values = convert_values(merged)))
-        goto done;
+    if (!values)
+        return NULL;
     if (fe_expr_eval(((ExprObject *)self)->expr, lookup, values, &v, &err) < 0)
-        raise_eval(&err);
+        expr_raise(&err);
     else if (!PyErr_Occurred())
-        result = value_to_python_object(&v);
-done:
-    Py_XDECREF(merged);
-    Py_XDECREF(values);
+        result = expr_value_object(&v);
+    Py_DECREF(values);
     return result;
 }
 
@@ -395,7 +397,7 @@ static PyObject *Expr_get_value(PyObject *self, void *unused)
     (void)unused;
     if (e->op == FE_EXPR_SYMBOL || e->op >= FE_EXPR_ADD)
         Py_RETURN_NONE;
-    return fe_expr_eval(e, NULL, NULL, &v, &err) < 0 ? raise_eval(&err) : value_to_python_object(&v);
+    return fe_expr_eval(e, NULL, NULL, &v, &err) < 0 ? expr_raise(&err) : expr_value_object(&v);
 }
 
 /* ---- the type ---- */
@@ -418,6 +420,10 @@ PyDoc_STRVAR(expr_doc,
 static PyMethodDef Expr_methods[] = {
     {"parse", (PyCFunction)(void (*)(void))Expr_parse, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, parse_doc},
     {"evaluate", (PyCFunction)(void (*)(void))Expr_evaluate, METH_VARARGS | METH_KEYWORDS, evaluate_doc},
+    {"make", Expr_make, METH_VARARGS | METH_CLASS, Expr_make_doc},
+    {"simplify", Expr_simplify, METH_NOARGS, Expr_simplify_doc},
+    {"subs", (PyCFunction)(void (*)(void))Expr_subs, METH_VARARGS | METH_KEYWORDS, Expr_subs_doc},
+    {"bounds", (PyCFunction)(void (*)(void))Expr_bounds, METH_VARARGS | METH_KEYWORDS, Expr_bounds_doc},
     {"__reduce__", Expr_reduce, METH_NOARGS, NULL},
     {"__copy__", Expr_copy, METH_NOARGS, NULL},
     {"__deepcopy__", Expr_copy, METH_O, NULL},

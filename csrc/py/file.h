@@ -28,7 +28,9 @@ typedef struct {
 
 /* ---- archive.c ---- */
 
-void archive_lock(ArchiveObject *a); /* releases the GIL while it waits */
+/* Wait for a lock. Whoever holds it may be waiting for the GIL, so the GIL is released meanwhile. */
+void take_lock(PyThread_type_lock lock);
+void archive_lock(ArchiveObject *a);
 void archive_unlock(ArchiveObject *a);
 /* The faults of a report as a list of tuples (code, kind, is_error, entry, path, node, message). */
 PyObject *report_to_list(const pt2_report *r);

@@ -16,7 +16,10 @@ typedef struct {
     PyObject **targets;     /* strong, by target */
     PyObject **listed;      /* strong, by target: its dict in the find_nodes table */
     PyObject **keys;        /* borrowed from the graph's list, by number */
-    PyObject *none_args;    /* () */
+    PyObject **converted;   /* strong, by object: what stands in arguments for one that torch has in another form */
+    PyObject *convert;      /* Python: object -> that */
+    bool with_meta;
+    PyObject *none_args; /* () */
     PyObject *table, *used_names, *base_count, *objects;
 } builder;
 
@@ -109,9 +112,25 @@ static PyObject *slice_of(builder *b, const fe_seq *s)
     return slice;
 }
 
+/* An object that is an argument; those that stand for something of torch become that, each once. */
+static PyObject *object_of(builder *b, uint32_t index)
+{
+    PyObject *object = graph_object_at(b->g, index), *made;
+
+    if (b->converted[index])
+        return Py_NewRef(b->converted[index]);
+    if (!PySequence_Contains(b->st->described_types, (PyObject *)Py_TYPE(object)))
+        return Py_NewRef(object);
+    if ((made = PyObject_CallOneArg(b->convert, object)))
+        b->converted[index] = Py_NewRef(made);
+    return made;
+}
+
 static PyObject *value_of(builder *b, fe_value v)
 {
     switch ((fe_kind)v.kind) {
+    case FE_OBJECT:
+        return object_of(b, v.as.object);
     case FE_NODE:
         return Py_XNewRef(node_of(b, v.as.node));
     case FE_TUPLE:
@@ -247,7 +266,8 @@ static int fill_node(builder *b, uint32_t id)
         if (PyDict_SetItem(fx_get(node, l->input_nodes), b->nodes[c->edges[e].def], Py_None) < 0)
             return -1;
     }
-    if (fill_meta(b, fx_get(node, l->meta), d->meta) < 0 || enter_name(b, node, fx_get(node, l->name)) < 0)
+    if ((b->with_meta && fill_meta(b, fx_get(node, l->meta), d->meta) < 0) ||
+        enter_name(b, node, fx_get(node, l->name)) < 0)
         return -1;
     return PyDict_SetItem(b->listed[n->target], node, Py_None);
 }
@@ -354,7 +374,8 @@ static int prepare(builder *b)
     b->targets = PyMem_RawCalloc(c->target_count + 1, sizeof *b->targets);
     b->listed = PyMem_RawCalloc(c->target_count + 1, sizeof *b->listed);
     b->keys = PyMem_RawCalloc((size_t)PyList_GET_SIZE(b->g->meta_keys) + 1, sizeof *b->keys);
-    if (!b->nodes || !b->targets || !b->listed || !b->keys) {
+    b->converted = PyMem_RawCalloc((size_t)b->g->object_capacity + 1, sizeof *b->converted);
+    if (!b->nodes || !b->targets || !b->listed || !b->keys || !b->converted) {
         PyErr_NoMemory();
         return -1;
     }
@@ -385,7 +406,11 @@ static void finish(builder *b, bool failed)
     PyMem_RawFree(b->nodes);
     PyMem_RawFree(b->targets);
     PyMem_RawFree(b->listed);
+    for (uint32_t i = 0; b->converted && i < b->g->object_capacity; i++)
+        Py_XDECREF(b->converted[i]);
     PyMem_RawFree(b->keys);
+    PyMem_RawFree(b->converted);
+    Py_XDECREF(b->convert);
     Py_XDECREF(b->none_args);
     Py_XDECREF(b->table);
     Py_XDECREF(b->used_names);
@@ -415,30 +440,50 @@ static int build(builder *b)
     return install(b);
 }
 
-const char fx_build_doc[] = "fx_build(graph, fx_graph, /)\n--\n\n"
-                            "Fill fx_graph, which must be a new and empty torch.fx.Graph, with the nodes of a "
-                            "fastexport Graph: the same order,\n"
-                            "names, arguments, types, meta, order of users, and names taken. Raises ValueError when a "
-                            "call_function node has a\n"
-                            "string as its target; fx_graph is empty then.";
+/* What makes torch's objects of ours. */
+static PyObject *usual_convert(void)
+{
+    PyObject *module = PyImport_ImportModule("fastexport._dtypes");
+    PyObject *convert = module ? PyObject_GetAttrString(module, "to_torch") : NULL;
+
+    Py_XDECREF(module);
+    return convert;
+}
+
+const char fx_build_doc[] =
+    "fx_build(graph, fx_graph, convert=None, with_meta=True, /)\n--\n\n"
+    "Fill fx_graph, which must be a new and empty torch.fx.Graph, with the nodes of a "
+    "fastexport Graph: the same order,\n"
+    "names, arguments, types, meta, order of users, and names taken. convert(object) gives what "
+    "stands in arguments for a DType\n"
+    "and the like. Raises ValueError when a call_function node has a string as its target; "
+    "fx_graph is empty then.";
 
 PyObject *fx_build(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     module_state *st = state_of(m);
-    builder b = {.st = st};
+    builder b = {.st = st, .with_meta = true};
 
-    if (fx_arguments("fx_build", nargs, 2) < 0)
-        return NULL;
+    if (nargs > 4 || fx_arguments("fx_build", nargs < 2 ? nargs : 2, 2) < 0)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "fx_build() takes at most 4 arguments");
     if (!PyObject_TypeCheck(args[0], st->graph_type))
         return PyErr_Format(PyExc_TypeError, "fx_build() takes a fastexport Graph, not a %.200s",
                             Py_TYPE(args[0])->tp_name);
     b.g = (GraphObject *)args[0];
     b.graph = args[1];
-    if (graph_readable(b.g) < 0 || graph_load_all_meta(b.g) < 0 || fx_check_graph(st, b.graph, &b.root) < 0)
+    if (nargs > 3) {
+        int with_meta = PyObject_IsTrue(args[3]);
+        if (with_meta < 0)
+            return NULL;
+        b.with_meta = with_meta;
+    }
+    if (graph_readable(b.g) < 0 || (b.with_meta && graph_load_all_meta(b.g) < 0) ||
+        fx_check_graph(st, b.graph, &b.root) < 0)
         return NULL;
     graph_pin(b.g);
     int collecting = PyGC_Disable();
-    int result = build(&b);
+    b.convert = nargs > 2 && args[2] != Py_None ? Py_NewRef(args[2]) : usual_convert();
+    int result = b.convert ? build(&b) : -1;
     finish(&b, result < 0);
     if (collecting)
         PyGC_Enable();

@@ -163,6 +163,8 @@ static PyObject *Graph_find_nodes(PyObject *self, PyObject *const *args, Py_ssiz
         return NULL;
     if (target && !(target = op == FE_OP_CALL_FUNCTION ? operator_or_same(target) : Py_NewRef(target)))
         result = -1;
+    if (result == 0 && graph_readable(g) < 0) /* the above may have let other threads run */
+        result = -1;
     graph_pin(g);
     for (uint32_t t = 0; result >= 0 && t < g->core->target_count; t++) {
         result = target_matches(g, t, op, target);
@@ -315,6 +317,8 @@ static PyMethodDef graph_methods[] = {
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
     {"_signature", Graph_signature, METH_NOARGS, signature_doc},
+    {"_set_signature", (PyCFunction)(void (*)(void))Graph_set_signature, METH_FASTCALL, set_signature_doc},
+    {"_file_meta", Graph_file_meta, METH_NOARGS, file_meta_doc},
     {"_names", Graph_names, METH_O, names_doc},
     {NULL, NULL, 0, NULL},
 };

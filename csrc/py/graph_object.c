@@ -6,14 +6,23 @@
  */
 #include "module.h"
 
+#include <time.h>
+
 /* ---- access ---- */
 
+#define PATIENCE 50000 /* ns between two looks at a busy graph */
+
+/* Waits while another thread is in C with it: that runs no Python code, so it ends. */
 int graph_readable(GraphObject *g)
 {
-    if (!g->busy)
-        return 0;
-    PyErr_SetString(g->state->error, "the graph is in use by a pass in another thread; wait for it to end");
-    return -1;
+    while (g->busy) {
+        Py_BEGIN_ALLOW_THREADS
+        nanosleep(&(struct timespec){.tv_nsec = PATIENCE}, NULL);
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals() < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int graph_editable(GraphObject *g)

@@ -1,14 +1,18 @@
 /* json.c - JSON values of a .pt2 file as Python objects, as json.loads would give them. */
 #include "file.h"
 
+/* Python may refuse to read longer integers (sys.set_int_max_str_digits). No field of the schema holds such. */
+#define MOST_DIGITS 640
+
 static PyObject *number(yyjson_val *v)
 {
-    const char *text = yyjson_get_raw(v);
+    const char *text = yyjson_get_raw(v); /* yyjson has put a NUL behind it */
     double real;
 
-    if (!strpbrk(text, ".eENI"))
-        return PyLong_FromString(text, NULL, 10); /* its digits end where they do: no digit follows in the document */
-    pt2_json_real(v, &real);                      /* beyond a double: inf, as Python has it */
+    if (yyjson_get_len(v) <= MOST_DIGITS && !strpbrk(text, ".eENI"))
+        return PyLong_FromString(text, NULL, 10);
+    if (!pt2_json_real(v, &real))
+        real = *text == '-' ? -Py_HUGE_VAL : Py_HUGE_VAL; /* beyond a double, as Python has it */
     return PyFloat_FromDouble(real);
 }
 

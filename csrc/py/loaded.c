@@ -49,9 +49,16 @@ void loaded_free(loaded *l)
     if (!l)
         return;
     PyMem_RawFree(l->origins);
+    PyMem_RawFree(l->file_ids);
     PyMem_RawFree(l->waiting);
     Py_DECREF(l->program);
     PyMem_RawFree(l);
+}
+
+/* The id that the reader gave a node. */
+static uint32_t file_id(const loaded *l, uint32_t id)
+{
+    return l->file_ids ? l->file_ids[id] : id;
 }
 
 int loaded_traverse(const loaded *l, visitproc visit, void *arg)
@@ -69,6 +76,12 @@ int loaded_copy(GraphObject *copy, const GraphObject *from, const uint32_t *node
 
     if (!l)
         return -1;
+    l->file_ids = PyMem_RawCalloc((size_t)l->count + 1, sizeof *l->file_ids);
+    if (!l->file_ids) {
+        loaded_free(l);
+        PyErr_NoMemory();
+        return -1;
+    }
     for (uint32_t id = 1; id < old->count; id++) {
         if (node_map[id] == FE_NONE_ID)
             continue;
@@ -78,6 +91,7 @@ int loaded_copy(GraphObject *copy, const GraphObject *from, const uint32_t *node
             loaded_free(l);
             return fail_core(from->state, &err);
         }
+        l->file_ids[node_map[id]] = file_id(old, id);
         set_waiting(l, node_map[id], is_waiting(old, id));
     }
     copy->loaded = l;
@@ -126,7 +140,7 @@ int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObjec
     PyObject *objects = objects_of(g->state, cache, from);
     loaded *l = objects ? loaded_new(program, from, from->origin_count) : NULL;
 
-    if (!l || g->core->node_count != 1 || graph_editable(g) < 0 || graph_set_objects(g, objects) < 0) {
+    if (!l || g->loaded || g->core->node_count != 1 || graph_editable(g) < 0 || graph_set_objects(g, objects) < 0) {
         Py_XDECREF(objects);
         loaded_free(l);
         if (!PyErr_Occurred())
@@ -154,8 +168,9 @@ static PyObject *value_of(const pt2_origin *o)
     return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
 }
 
-/* The values of a producer's results, nested as they are. *next: the first of its results that is not used up. */
-static PyObject *values_of(const loaded *l, uint32_t *next, yyjson_val *outputs)
+/* The values of a producer's results, nested as they are. *next: the first of its results that is not used up, by the ids that
+ * the reader gave, as edits and copies let results go and put other nodes between them. */
+static PyObject *values_of(const pt2_graph *from, uint32_t *next, yyjson_val *outputs)
 {
     PyObject *list = PyList_New(0);
     yyjson_val *item, *value = NULL;
@@ -165,13 +180,13 @@ static PyObject *values_of(const loaded *l, uint32_t *next, yyjson_val *outputs)
     {
         PyObject *o = NULL;
         const char *tag = pt2_field(item, "name") ? "as_tensor" : pt2_tag(item, &value);
-        const pt2_origin *result = *next < l->count ? &l->origins[*next] : NULL;
+        const pt2_origin *result = *next < from->origin_count ? &from->origins[*next] : NULL;
         if (strcmp(tag, "as_none") == 0 || !result || result->source != PT2_FROM_RESULT) {
             o = Py_NewRef(Py_None);
             ++*next;
         } else if (yyjson_is_arr(value) && strcmp(tag, "as_tensor") != 0) {
             ++*next; /* the getitem that gives the list */
-            o = values_of(l, next, value);
+            o = values_of(from, next, value);
         } else {
             o = result->value ? value_of(result) : Py_NewRef(Py_None);
             ++*next;
@@ -189,18 +204,19 @@ static PyObject *values_of(const loaded *l, uint32_t *next, yyjson_val *outputs)
 static PyObject *value_at(const loaded *l, uint32_t id)
 {
     const pt2_origin *o = &l->origins[id];
+    const pt2_graph *from = l->from;
     yyjson_val *outputs, *inner;
-    uint32_t next = id + 1;
+    uint32_t next = file_id(l, id) + 1;
 
     if (o->value)
         return value_of(o);
-    if (o->source != PT2_FROM_NODE || next >= l->count || l->origins[next].source != PT2_FROM_RESULT ||
-        l->origins[next].json != o->json)
+    if (o->source != PT2_FROM_NODE || next >= from->origin_count || from->origins[next].source != PT2_FROM_RESULT ||
+        from->origins[next].json != o->json)
         Py_RETURN_NONE;
     outputs = pt2_field(o->json, "outputs");
     if (yyjson_arr_size(outputs) == 1 && !strcmp(pt2_tag(yyjson_arr_get_first(outputs), &inner), "as_tensors"))
         outputs = inner;
-    return values_of(l, &next, outputs);
+    return values_of(from, &next, outputs);
 }
 
 static PyObject *decode(GraphObject *g, uint32_t id)

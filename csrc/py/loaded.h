@@ -8,6 +8,7 @@ struct loaded {
     ProgramObject *program;
     const pt2_graph *from; /* of the program: where the document has this graph */
     pt2_origin *origins;   /* by node id, of the nodes that were read */
+    uint32_t *file_ids;    /* of a copy, by node id: the id that the reader gave the node; NULL: the same */
     uint8_t *waiting;      /* bit by node id: its meta is still in the document */
     uint32_t count;
     uint64_t version; /* of the core when it was read */

@@ -166,7 +166,8 @@ static int add_functions(PyObject *m)
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
     X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
     X(archive_type) X(program_type) X(storage_type) X(tensor_type) X(expr_type) X(format_error) X(make_object) \
-    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(nn_module) X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
+    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(nn_module) \
+    X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
     X(str_buffers) X(str_modules) X(str_is_wrapped) X(str_fields) X(str_custom_repr) X(str_stack_trace) \
     X(fx.node_type) X(fx.held)
 /* clang-format on */

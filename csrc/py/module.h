@@ -149,7 +149,7 @@ static inline int fail_core(const module_state *st, const fe_error *err)
 
 /* ---- graph_object.c: life, objects and handles of a graph ---- */
 
-/* 0 when the graph may be read (no pass runs on it in another thread), else -1 with an exception. */
+/* 0 when the graph may be read: waits for a pass in another thread to end. -1 with an exception: a signal came. */
 int graph_readable(GraphObject *g);
 /* 0 when the graph may be changed, else -1 with an exception. */
 int graph_editable(GraphObject *g);

@@ -277,6 +277,10 @@ static PyObject *Program_ranges(PyObject *o, PyObject *Py_UNUSED(ignored))
 
 /* ---- views: Graph objects as the pt2_graphs of this layer ---- */
 
+/* What is never allowed, whatever the limits say: nesting, and graphs in all, as one Graph may be a subgraph of many. */
+#define VIEW_MAX_DEPTH 1000
+#define VIEW_MAX_GRAPHS 100000
+
 typedef struct view view;
 
 struct view {
@@ -285,7 +289,14 @@ struct view {
     view **inner;       /* as many as graph.subgraphs */
     PyObject *held;     /* list: what keeps texts alive */
     uint64_t version;   /* of the core, when the view was made */
+    const view *outer;
+    uint32_t depth;
 };
+
+typedef struct {
+    const ProgramObject *program;
+    uint32_t made; /* views so far */
+} view_maker;
 
 static void view_free(view *v)
 {
@@ -305,11 +316,18 @@ static void view_free(view *v)
 /* Keep a str alive and give its UTF-8. */
 static const char *hold_text(view *v, PyObject *text)
 {
+    Py_ssize_t len;
+
     if (!PyUnicode_Check(text)) {
         PyErr_Format(PyExc_TypeError, "a text was expected, not %.200s", Py_TYPE(text)->tp_name);
         return NULL;
     }
-    return PyList_Append(v->held, text) < 0 ? NULL : PyUnicode_AsUTF8(text);
+    const char *utf8 = PyList_Append(v->held, text) < 0 ? NULL : PyUnicode_AsUTF8AndSize(text, &len);
+    if (utf8 && strlen(utf8) != (size_t)len) {
+        PyErr_Format(PyExc_ValueError, "a text with a null character can't be written: %R", text);
+        return NULL;
+    }
+    return utf8;
 }
 
 static bool is_described(const module_state *st, const PyObject *o)
@@ -379,7 +397,8 @@ static int view_text(view *v, uint32_t id, pt2_node_text *out)
     return result;
 }
 
-static int view_texts(view *v)
+/* Texts of all nodes that the document does not speak for: those that were touched, and all of a graph from elsewhere. */
+static int view_texts(view *v, bool is_ours)
 {
     uint32_t count = v->owner->core->node_count;
     pt2_node_text *texts = PyMem_RawCalloc(count, sizeof *texts);
@@ -392,15 +411,15 @@ static int view_texts(view *v)
     v->graph.text_count = count;
     for (uint32_t id = 1; id < count && id < v->owner->core->node_count; id++) {
         if (fe_node_is_listed(v->owner->core, id) && v->owner->core->nodes[id].op != FE_OP_OUTPUT &&
-            !graph_is_untouched(v->owner, id) && view_text(v, id, &texts[id]) < 0)
+            !(is_ours && graph_is_untouched(v->owner, id)) && view_text(v, id, &texts[id]) < 0)
             return -1;
     }
     return 0;
 }
 
-static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t depth);
+static view *view_new(view_maker *m, GraphObject *g, const view *outer);
 
-static int view_subgraphs(view *v, const ProgramObject *program, uint32_t depth)
+static int view_subgraphs(view_maker *m, view *v)
 {
     PyObject *items = v->owner->subgraphs ? PyDict_Items(v->owner->subgraphs) : PyList_New(0);
     Py_ssize_t count = items ? PyList_GET_SIZE(items) : 0;
@@ -420,7 +439,7 @@ static int view_subgraphs(view *v, const ProgramObject *program, uint32_t depth)
         if (!PyObject_TypeCheck(graph, v->owner->state->graph_type))
             PyErr_Format(PyExc_TypeError, "the subgraph %R is a %.200s, not a Graph", name, Py_TYPE(graph)->tp_name);
         else
-            inner = view_new((GraphObject *)graph, program, depth + 1);
+            inner = view_new(m, (GraphObject *)graph, v);
         if (inner) {
             v->inner[i] = inner;
             v->graph.subgraphs[i] = &inner->graph;
@@ -435,12 +454,19 @@ static int view_subgraphs(view *v, const ProgramObject *program, uint32_t depth)
 }
 
 /* Runs Python code: the graphs may change until the whole view is made. view_is_current tells at the end. */
-static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t depth)
+static view *view_new(view_maker *m, GraphObject *g, const view *outer)
 {
+    uint32_t limit = m->program->archive->limits.graph_depth, depth = outer ? outer->depth + 1 : 0;
     view *v;
 
-    if (depth > program->archive->limits.graph_depth) {
-        PyErr_SetString(PyExc_RecursionError, "subgraphs are nested too deep");
+    for (const view *o = outer; o; o = o->outer) {
+        if (o->owner == g) {
+            PyErr_SetString(PyExc_ValueError, "a graph is a subgraph of itself");
+            return NULL;
+        }
+    }
+    if (depth > (limit && limit < VIEW_MAX_DEPTH ? limit : VIEW_MAX_DEPTH) || m->made++ == VIEW_MAX_GRAPHS) {
+        PyErr_SetString(PyExc_RecursionError, "subgraphs are nested too deep, or too many");
         return NULL;
     }
     v = PyMem_RawCalloc(1, sizeof *v);
@@ -449,7 +475,10 @@ static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t dep
         return NULL;
     }
     v->owner = (GraphObject *)Py_NewRef(g);
-    if (g->loaded && g->loaded->program == program) {
+    v->outer = outer;
+    v->depth = depth;
+    bool is_ours = g->loaded && g->loaded->program == m->program;
+    if (is_ours) {
         v->graph = *g->loaded->from;
         v->graph.origins = g->loaded->origins;
         v->graph.origin_count = g->loaded->count;
@@ -459,8 +488,8 @@ static view *view_new(GraphObject *g, const ProgramObject *program, uint32_t dep
     v->graph.objects = NULL;
     v->graph.parent = NULL;
     v->held = PyList_New(0);
-    if (!v->held || graph_readable(g) < 0 || view_texts(v) < 0 || view_objects(v) < 0 ||
-        view_subgraphs(v, program, depth) < 0) {
+    if (!v->held || graph_readable(g) < 0 || view_texts(v, is_ours) < 0 || view_objects(v) < 0 ||
+        view_subgraphs(m, v) < 0) {
         view_free(v);
         return NULL;
     }
@@ -502,7 +531,7 @@ static view *view_of(ProgramObject *self, PyObject *graph)
         PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
         return NULL;
     }
-    v = view_new((GraphObject *)graph, self, 0);
+    v = view_new(&(view_maker){.program = self}, (GraphObject *)graph, NULL);
     if (v && view_is_current(v) < 0) {
         view_free(v);
         return NULL;
@@ -584,24 +613,39 @@ static PyObject *Program_canonical(PyObject *o, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
-static int is_unchanged(GraphObject *g, const ProgramObject *program)
-{
-    PyObject *inner;
-    PyObject *key;
-    Py_ssize_t at = 0, count = 0;
+static int is_unchanged(PyObject *graph, PyTypeObject *graph_type, const pt2_graph *from);
 
-    if (!g->loaded || g->loaded->program != program || g->loaded->version != g->core->version)
+/* Whether a dict has the subgraphs of the document, each under its name and unchanged: 1, 0, or -1 with an exception. */
+static int are_unchanged(PyObject *subgraphs, PyTypeObject *graph_type, const pt2_graph *from)
+{
+    int result = !subgraphs ? !from->subgraph_count : PyDict_GET_SIZE(subgraphs) == (Py_ssize_t)from->subgraph_count;
+
+    for (uint32_t i = 0; result > 0 && i < from->subgraph_count; i++) {
+        PyObject *name = PyUnicode_FromString(from->subgraphs[i]->name);
+        PyObject *inner = name ? Py_XNewRef(PyDict_GetItemWithError(subgraphs, name)) : NULL;
+        result = inner ? is_unchanged(inner, graph_type, from->subgraphs[i]) : PyErr_Occurred() ? -1 : 0;
+        Py_XDECREF(inner);
+        Py_XDECREF(name);
+    }
+    return result;
+}
+
+/* Goes by the document's subgraphs, so it ends, whatever the graph holds now. */
+static int is_unchanged(PyObject *graph, PyTypeObject *graph_type, const pt2_graph *from)
+{
+    const GraphObject *g = (GraphObject *)graph;
+
+    if (!PyObject_TypeCheck(graph, graph_type) || !g->loaded || g->loaded->from != from ||
+        g->loaded->version != g->core->version)
         return 0;
     for (uint32_t id = 1; id < g->core->node_count; id++) {
         if (!graph_is_untouched(g, id))
             return 0;
     }
-    while (g->subgraphs && PyDict_Next(g->subgraphs, &at, &key, &inner)) {
-        if (!PyObject_TypeCheck(inner, g->state->graph_type) || !is_unchanged((GraphObject *)inner, program))
-            return 0;
-        count++;
-    }
-    return count == g->loaded->from->subgraph_count;
+    PyObject *subgraphs = Py_XNewRef(g->subgraphs); /* looking up a name may run code that sets another dict */
+    int result = are_unchanged(subgraphs, graph_type, from);
+    Py_XDECREF(subgraphs);
+    return result;
 }
 
 PyDoc_STRVAR(program_is_unchanged_doc, "is_unchanged($self, graph, /)\n--\n\n"
@@ -614,7 +658,8 @@ static PyObject *Program_is_unchanged(PyObject *o, PyObject *graph)
 
     if (!PyObject_TypeCheck(graph, self->archive->state->graph_type))
         return PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
-    return PyBool_FromLong(is_unchanged((GraphObject *)graph, self));
+    int result = is_unchanged(graph, self->archive->state->graph_type, self->program->root);
+    return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
 /* ---- the type ---- */

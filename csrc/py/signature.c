@@ -1,4 +1,4 @@
-/* signature.c - the signature of an exported program's graph, as the core keeps it, for Python. */
+/* signature.c - the signature of an exported program's graph, as the core keeps it, for Python, and from Python. */
 #include "graph.h"
 
 static PyObject *constant(const fe_value *v)
@@ -75,4 +75,120 @@ PyObject *Graph_signature(PyObject *self, PyObject *Py_UNUSED(ignored))
         return Py_BuildValue("(NN)", inputs, outputs);
     Py_XDECREF(inputs);
     return NULL;
+}
+
+/* ---- from Python ---- */
+
+/* A str, or None for NULL. */
+static int optional_text(GraphObject *g, PyObject *o, const char *what, fe_string **out)
+{
+    *out = NULL;
+    if (o == Py_None)
+        return 0;
+    if (!PyUnicode_Check(o)) {
+        PyErr_Format(PyExc_TypeError, "the %s of an input or output is a str or None, not %.200s", what,
+                     Py_TYPE(o)->tp_name);
+        return -1;
+    }
+    *out = string_from_python(g, o);
+    return *out ? 0 : -1;
+}
+
+static int constant_from_python(GraphObject *g, PyObject *o, fe_value *out)
+{
+    *out = (fe_value){.kind = FE_NONE};
+    if (o != Py_None && !PyBool_Check(o) && !PyLong_CheckExact(o) && !PyFloat_CheckExact(o) && !PyUnicode_CheckExact(o))
+        return 0; /* torch has objects in the place of constants; they stay with their owner */
+    if (value_from_python(g, o, out) < 0)
+        return -1;
+    if (out->kind != FE_NONE && out->kind != FE_BOOL && out->kind != FE_INT && out->kind != FE_FLOAT &&
+        out->kind != FE_STR)
+        *out = (fe_value){.kind = FE_NONE}; /* an int beyond 64 bits */
+    return 0;
+}
+
+static int node_from_name(const GraphObject *g, const fe_string *name, uint32_t *out)
+{
+    *out = name ? fe_name_owner(g->core, name) : FE_NONE_ID;
+    if (!name || *out != FE_NONE_ID)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "the signature names '%s', which is no node of the graph", name->data);
+    return -1;
+}
+
+/* A plain int within bounds. */
+static int number_from_python(PyObject *o, long long least, long long most, const char *what, long long *out)
+{
+    int overflow = 0;
+
+    *out = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &overflow) : 0;
+    if (PyLong_CheckExact(o) && !overflow && *out >= least && *out <= most)
+        return 0;
+    PyErr_Format(PyLong_CheckExact(o) ? PyExc_ValueError : PyExc_TypeError, "there is no %s %R", what, o);
+    return -1;
+}
+
+/* Only plain objects are taken, whose conversion runs no Python code: so no node goes while others are looked up. */
+static int spec_from_tuple(GraphObject *g, PyObject *o, bool input, fe_spec *out)
+{
+    PyObject *kind, *node, *value, *name, *target, *persistent, *origin;
+    long long number, place;
+    fe_string *node_name;
+
+    if (!PyTuple_Check(o)) {
+        PyErr_SetString(PyExc_TypeError, "an input or output is given as a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(o, "OOOOOO!O;(kind, node, value, name, target, persistent, origin)", &kind, &node, &value,
+                          &name, &target, &PyBool_Type, &persistent, &origin) ||
+        number_from_python(kind, 0, input ? FE_INPUT_TOKEN : FE_OUTPUT_TOKEN, "kind", &number) < 0 ||
+        number_from_python(origin, -1, UINT32_MAX - 1LL, "origin", &place) < 0)
+        return -1;
+    *out = (fe_spec){.kind = (uint8_t)number, .persistent = persistent == Py_True, .origin = (uint32_t)(place + 1)};
+    if (optional_text(g, node, "node", &node_name) < 0 || optional_text(g, name, "name", &out->name) < 0 ||
+        optional_text(g, target, "target", &out->target) < 0 || constant_from_python(g, value, &out->value) < 0)
+        return -1;
+    return node_from_name(g, node_name, &out->node);
+}
+
+static int add_specs(GraphObject *g, fe_signature *s, PyObject *list, bool input)
+{
+    fe_error err;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+        fe_spec spec;
+        if (spec_from_tuple(g, PyList_GET_ITEM(list, i), input, &spec) < 0)
+            return -1;
+        if ((input ? fe_signature_add_input : fe_signature_add_output)(s, spec, &err) < 0)
+            return fail_core(g->state, &err);
+    }
+    return 0;
+}
+
+const char set_signature_doc[] =
+    "_set_signature($self, inputs, outputs, /)\n--\n\n"
+    "Let inputs and outputs stand for what two lists of tuples say, of the form that _signature() gives. Nothing is\n"
+    "changed when it raises: TypeError, or ValueError for a name that no node has.";
+
+PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    GraphObject *g = (GraphObject *)self;
+
+    if (nargs != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "_set_signature() takes two lists");
+        return NULL;
+    }
+    if (graph_editable(g) < 0)
+        return NULL;
+    fe_signature *s = fe_signature_new(g->core->allocator);
+    if (!s)
+        return PyErr_NoMemory();
+    if (add_specs(g, s, args[0], true) < 0 || add_specs(g, s, args[1], false) < 0) {
+        fe_signature_free(s);
+        return NULL;
+    }
+    fe_signature_free(g->core->signature);
+    g->core->signature = s;
+    g->core->version++;
+    Py_RETURN_NONE;
 }

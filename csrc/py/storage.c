@@ -187,16 +187,6 @@ static int bring(StorageObject *s, pt2_report *r)
 
 /* ---- the first touch ---- */
 
-/* Whoever holds the lock may be waiting for the GIL. */
-static void take_lock(PyThread_type_lock lock)
-{
-    if (PyThread_acquire_lock(lock, NOWAIT_LOCK))
-        return;
-    Py_BEGIN_ALLOW_THREADS
-    PyThread_acquire_lock(lock, WAIT_LOCK);
-    Py_END_ALLOW_THREADS
-}
-
 static int first_touch(StorageObject *s)
 {
     pt2_report report;
@@ -292,12 +282,9 @@ static PyObject *Storage_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     StorageObject *s = (StorageObject *)type->tp_alloc(type, 0);
     if (!s || PyObject_GetBuffer(buffer, &s->view, PyBUF_SIMPLE) < 0)
         goto fail;
-    size = s->view.len - offset; /* both may be negative, but not less than -PY_SSIZE_T_MAX */
-    if (offset >= 0 && length != Py_None) {
-        size = PyNumber_AsSsize_t(length, PyExc_OverflowError);
-        if (size == -1 && PyErr_Occurred())
-            goto fail;
-    }
+    size = offset < 0 ? -1 : s->view.len - offset;
+    if (length != Py_None && (size = PyNumber_AsSsize_t(length, PyExc_OverflowError)) == -1 && PyErr_Occurred())
+        goto fail;
     if (offset < 0 || size < 0 || offset > s->view.len || size > s->view.len - offset) {
         PyErr_Format(PyExc_ValueError, "bytes %zd to %zd + %R are not within the buffer's %zd", offset, offset, length,
                      s->view.len);

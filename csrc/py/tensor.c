@@ -5,7 +5,8 @@
  * elements and the strides in bytes stand in the object itself, one after the other, so exports can point to them.
  *
  * All doors are read-only: the buffer protocol, __array_interface__ and DLPack (dlpack.c). Types that the buffer protocol
- * has no letter for (bfloat16, float8, complex32) go through it as unsigned integers of their size. Files are little-endian, and so is every machine that torch runs on.
+ * has no letter for (bfloat16, float8, complex32) go through it as unsigned integers of their size. Files are
+ * little-endian, and so is every machine that torch runs on.
  */
 #include "tensor.h"
 

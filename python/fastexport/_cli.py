@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from fastexport._errors import FastExportError
 
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure:
+        reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
     try:
         options = _parser().parse_args(argv)
         code = options.run(options)

@@ -71,7 +71,8 @@ def _graphs(a: Graph, b: Graph) -> list[str]:
 
 
 def _texts(a: list[str], b: list[str]) -> list[str]:
-    return [f"- {line}" for line in a if line not in b] + [f"+ {line}" for line in b if line not in a]
+    first, second = set(a), set(b)
+    return [f"- {line}" for line in a if line not in second] + [f"+ {line}" for line in b if line not in first]
 
 
 def _ranges(program: ExportedProgram) -> list[str]:

@@ -17,6 +17,7 @@ from typing_extensions import CapsuleType, disjoint_base
 
 from fastexport._dtypes import DType
 from fastexport._graph import Graph as _FullGraph  # what users have
+from fastexport._ranges import ValueRange
 
 _T = TypeVar("_T")
 _G = TypeVar("_G", bound=Graph)
@@ -415,6 +416,16 @@ class Expr:
     def evaluate(
         self, values: Mapping[str, SupportsIndex | float] | None = None, /, **symbols: SupportsIndex | float
     ) -> int | float | bool: ...
+    @classmethod
+    def make(cls, op: str, /, *args: Expr | SupportsIndex | float) -> Expr: ...
+    def simplify(self) -> Expr: ...
+    def subs(
+        self,
+        values: Mapping[str, Expr | SupportsIndex | float] | None = None,
+        /,
+        **symbols: Expr | SupportsIndex | float,
+    ) -> Expr: ...
+    def bounds(self, ranges: Mapping[str, ValueRange] | None = None, /, **symbols: ValueRange) -> ValueRange: ...
     @property
     def srepr(self) -> str: ...
     @property

@@ -257,12 +257,15 @@ class Device(_Constant):
         match = _device_text.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is no device; write it like 'cpu' or 'cuda:0'")
-        with _lock:
+        _lock.acquire()
+        try:  # no `with`: CPython 3.11 does not let go of the lock when memory runs out in it
             found = cls._known.get(text)
             if found is None:
                 found = object.__new__(cls)
                 found._set(type=match[1], index=None if match[2] is None else int(match[2]))
                 cls._known[text] = found
+        finally:
+            _lock.release()
         return found
 
     def __str__(self) -> str:

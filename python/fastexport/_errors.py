@@ -110,6 +110,10 @@ def _format_error_again(cls: type[FormatError], message: str, attributes: dict[s
     return error
 
 
+class FileError(FormatError, OSError):
+    """The system can't read or write a file; an OSError too."""
+
+
 class VerifyError(FastExportError):
     """A program breaks a rule of the export IR; through a torch door, torch's SpecViolationError.
 
@@ -138,7 +142,8 @@ def format_error(faults: list[tuple[object, ...]]) -> FormatError:
     found = [Fault(*fault) for fault in faults]  # type: ignore[arg-type]
     errors = [fault for fault in found if fault.is_error]
     first = errors[0] if errors else Fault("FX101", "zip", True, None, None, None, "the file is damaged")
-    return FormatError(
+    cls = FileError if first.kind == "io" else FormatError
+    return cls(
         _summary(found if errors else [first]),
         entry=first.entry,
         json_path=first.json_path,

@@ -235,6 +235,8 @@ def metadata_json(meta: Mapping[Any, Any]) -> str:
         elif value or key == "from_node":
             try:
                 strings[key] = encode(value)
+            except MemoryError:
+                raise
             except Exception as error:
                 raise ValueError(f"meta[{key!r}] can't be written to a .pt2 file: {error}") from error
     for key, value in meta.items():

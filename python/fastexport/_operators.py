@@ -79,12 +79,15 @@ class Operator:
             raise ValueError(f"{name!r} names a function of Python, which operator_for() gives")
         if kind == "bad":
             raise ValueError(_complaint(name))
-        with _lock:
+        _lock.acquire()
+        try:  # no `with`: CPython 3.11 does not let go of the lock when memory runs out in it
             known = _interned.get(name)
             if known is None:
                 known = object.__new__(cls)
                 known.__dict__.update(_attributes(sys.intern(str(name)), kind))
                 _interned[name] = known
+        finally:
+            _lock.release()
         return known
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

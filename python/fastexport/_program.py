@@ -344,7 +344,7 @@ def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> 
 
     chosen = dict(limits) if limits is not None else None
     if isinstance(path_or_file, str | os.PathLike):
-        return _core.Archive(os.open(path_or_file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), chosen)
+        return _core.Archive(os.open(path_or_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), chosen)
     if hasattr(path_or_file, "read"):
         return _core.Archive(_file_source(path_or_file), chosen)
     return _core.Archive(memoryview(path_or_file), chosen)
@@ -419,8 +419,16 @@ def load(
             raise format_error([*faults])
         ep.faults.extend(faults)
     if extra_files is not None:
-        extra_files.update((name, data.decode("utf-8")) for name, data in ep.extra_files.items())
+        extra_files.update((name, _text_of(name, data)) for name, data in ep.extra_files.items())
     return ep
+
+
+def _text_of(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        message = f"the extra file {name!r} is no text in UTF-8; the program's extra_files has its bytes"
+        raise FormatError(message, entry=f"extra/{name}", kind="unsupported") from None
 
 
 # The limits that a file must keep by default; 0 is no limit. See csrc/pt2/report.h.

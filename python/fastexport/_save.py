@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,12 +69,25 @@ def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[st
         _core.write_archive(path, "archive", _parts(program, extra_files))
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
-                path_or_file.write(piece)
+                _write_all(path_or_file, piece)
+
+
+def _write_all(file: Any, piece: bytes) -> None:
+    """Unbuffered files may take less than they are given, and tell how much."""
+    while piece:
+        taken = file.write(piece)
+        if not isinstance(taken, int) or taken >= len(piece):
+            return
+        if taken <= 0:
+            raise OSError("the file takes no more bytes")
+        piece = piece[taken:]
 
 
 def _root(path: str | bytes) -> str:
-    """The top folder: the file's name without its last extension, as torch has it."""
-    return os.path.splitext(os.path.basename(os.fsdecode(path)))[0] or "archive"
+    """The top folder: the file's name without its last extension, as torch has it, where that can be one."""
+    name = os.path.splitext(os.path.basename(os.fsdecode(path)))[0]
+    usable = name.isprintable() and "\\" not in name and name[1:2] != ":"
+    return name if name and usable else "archive"
 
 
 def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | None) -> list[tuple[str, Source]]:
@@ -148,7 +162,8 @@ class _Records:
         self.taken = set(taken)
         self.sources: dict[str, Source] = {}
         self._by_storage: dict[tuple[int, int], str] = {}
-        self._number = 0
+        self._entries: set[str] = set()  # the values of _by_storage
+        self._numbers: Counter[str] = Counter()  # by prefix, the first that may be free
 
     def keep(self, entry: str, archive: _core.Archive) -> None:
         """An entry of the file stays."""
@@ -165,20 +180,28 @@ class _Records:
             if entry is not None and self._may_stay(storage, entry):
                 self.keep(entry, archive)
             else:
-                entry = self._free()
-                self.sources[entry] = memoryview(storage)
+                entry = self._new(self.prefix, storage)
             self._by_storage[key] = entry
+            self._entries.add(entry)
         return self._by_storage[key]
+
+    def of_opaque(self, value: OpaqueValue, archive: _core.Archive) -> str:
+        """The entry for what can only be carried along; one from elsewhere gets a new one."""
+        if self.state.is_storage_of_file(value.storage) and value.entry.startswith(self.folder):
+            self.keep(value.entry, archive)
+            return value.entry
+        return self._new(self.prefix if value.kind == "pickled_tensor" else f"{value.kind}_", value.storage)
 
     def _may_stay(self, storage: _core.Storage, entry: str) -> bool:
         """Whether an entry of the file can go on holding a storage: one of this folder, for one dtype only."""
         is_known = self.state.is_storage_of_file(storage) and entry.startswith(f"{self.folder}{self.prefix}")
-        return is_known and entry not in self._by_storage.values()
+        return is_known and entry not in self._entries
 
-    def _free(self) -> str:
-        while (entry := f"{self.folder}{self.prefix}{self._number}") in self.taken:
-            self._number += 1
+    def _new(self, prefix: str, storage: _core.Storage) -> str:
+        while (entry := f"{self.folder}{prefix}{self._numbers[prefix]}") in self.taken:
+            self._numbers[prefix] += 1
         self.taken.add(entry)
+        self.sources[entry] = memoryview(storage)
         return entry
 
 
@@ -195,8 +218,7 @@ def _payload_parts(state: TensorDict, which: str, core: _core.Program) -> dict[s
             config[name] = document[name]
             records.keep(folder + document[name]["path_name"], archive)
         elif isinstance(value, OpaqueValue):
-            config[name] = _opaque_json(value, folder)
-            records.keep(value.entry, archive)
+            config[name] = _opaque_json(records.of_opaque(value, archive)[len(folder) :])
         else:
             tensor = state[name]
             config[name] = _tensor_json(tensor, records.of(tensor, archive)[len(folder) :])
@@ -206,9 +228,9 @@ def _payload_parts(state: TensorDict, which: str, core: _core.Program) -> dict[s
     return parts
 
 
-def _opaque_json(value: OpaqueValue, folder: str) -> dict[str, Any]:
+def _opaque_json(record: str) -> dict[str, Any]:
     return {
-        "path_name": value.entry.removeprefix(folder),
+        "path_name": record,
         "is_param": False,
         "use_pickle": True,
         "tensor_meta": None,

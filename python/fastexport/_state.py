@@ -6,7 +6,8 @@ stay in step with the signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport import _core
@@ -14,6 +15,9 @@ from fastexport._dtypes import DType, Layout
 
 if TYPE_CHECKING:
     from fastexport._core import Program, Storage, Tensor
+    from fastexport._errors import Fault
+    from fastexport._graph import Graph
+    from fastexport._program import ExportedProgram
 
 TENSOR, PICKLED, CUSTOM, OPAQUE = range(4)  # pt2_payload_kind of csrc/pt2/program.h
 
@@ -43,24 +47,25 @@ class OpaqueValue:
         name: its name in the program.
         kind: ``"custom_obj"``, ``"opaque_obj"`` or ``"pickled_tensor"``.
         entry: where the file has it.
+        storage: its bytes, read when they are asked for.
     """
 
-    __slots__ = ("entry", "kind", "name", "_storage")
+    __slots__ = ("entry", "kind", "name", "storage")
 
     def __init__(self, name: str, kind: str, entry: str, storage: Storage) -> None:
         self.name = name
         self.kind = kind
         self.entry = entry
-        self._storage = storage
+        self.storage = storage
 
     @property
     def nbytes(self) -> int:
         """How many bytes the file has for it."""
-        return self._storage.nbytes
+        return self.storage.nbytes
 
     def tobytes(self) -> bytes:
         """The bytes that the file has for it."""
-        return bytes(memoryview(self._storage))
+        return bytes(memoryview(self.storage))
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}, {self.nbytes} bytes in {self.entry}>"
@@ -80,11 +85,41 @@ class Storages:
     def __getitem__(self, entry: str) -> Storage:
         storage = self._made.get(entry)
         if storage is None:
-            storage = self._made[entry] = self._archive.storage(entry, map=self._mmap)
+            storage = self._made.setdefault(entry, self._archive.storage(entry, map=self._mmap))
         return storage
 
     def __contains__(self, storage: Storage) -> bool:
         return storage.entry is not None and self._made.get(storage.entry) is storage
+
+
+class InputTargets:
+    """The weights and constants that a program's inputs are: those that had an input in the file, and have none now.
+
+    It refers to the graph alone, so that programs are freed at once when nobody holds them.
+    """
+
+    def __init__(self, graph: Graph, in_file: frozenset[str] | None = None) -> None:
+        self._graph = graph
+        self._in_file = frozenset(_targets(graph)) if in_file is None else in_file
+        self._dropped: tuple[int, frozenset[str]] = (graph._version, frozenset()) if in_file is None else (-1, in_file)
+
+    def dropped(self) -> frozenset[str]:
+        """Names that had an input in the file and have none any more."""
+        version, names = self._dropped
+        now = self._graph._version
+        if version != now:
+            names = self._in_file.difference(_targets(self._graph))
+            self._dropped = now, names
+        return names
+
+    def copy_for(self, graph: Graph) -> InputTargets:
+        """The same for a copy of the graph."""
+        return InputTargets(graph, self._in_file)
+
+
+def _targets(graph: Graph) -> Iterator[str]:
+    signature = graph._signature()
+    return (spec[4] for spec in (signature[0] if signature else ()) if spec[4] is not None)
 
 
 class TensorDict(MutableMapping[str, Any]):
@@ -93,30 +128,29 @@ class TensorDict(MutableMapping[str, Any]):
     Reading the names reads no tensor. A value that can only be carried along is an `OpaqueValue`.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        storages: Storages,
-        *,
-        constants: bool,
-        dropped: Callable[[], set[str]],
-    ) -> None:
+    def __init__(self, program: Program, storages: Storages, inputs: InputTargets, *, constants: bool) -> None:
         self._program = program
         self._storages = storages
+        self._inputs = inputs
         self._constants = constants
-        self._dropped = dropped
         self._known: dict[str, Payload | Any] | None = None
+        self._lock = RLock()  # of the first look, and of a tensor's making: all threads get the same objects
         self.changed: set[str] = set()  # names assigned or deleted since
 
     @property
     def _items(self) -> dict[str, Payload | Any]:
         if self._known is None:
-            payloads, pickle = self._program.payloads(self._constants)
-            known: dict[str, Any] = {payload[0]: Payload(*payload) for payload in payloads}
-            if pickle is not None:
-                known = self._unpickle(pickle)
-            self._known = known
+            self._lock.acquire()
+            try:  # no `with`: CPython 3.11 does not let go of the lock when memory runs out in it
+                if self._known is None:
+                    self._known = self._read()
+            finally:
+                self._lock.release()
         return self._known
+
+    def _read(self) -> dict[str, Payload | Any]:
+        payloads, pickle = self._program.payloads(self._constants)
+        return self._unpickle(pickle) if pickle is not None else {item[0]: Payload(*item) for item in payloads}
 
     def _unpickle(self, entry: str) -> dict[str, Any]:
         from fastexport._unpickle import load_state_dict
@@ -140,14 +174,20 @@ class TensorDict(MutableMapping[str, Any]):
         )
 
     def _gone(self, name: str) -> bool:
-        return name not in self.changed and name in self._dropped()
+        return name not in self.changed and name in self._inputs.dropped()
 
     def __getitem__(self, name: str) -> Tensor:
         value = self._items[name]
         if self._gone(name):
             raise KeyError(name)
         if isinstance(value, Payload):
-            value = self._items[name] = self._make(value)
+            self._lock.acquire()
+            try:
+                value = self._items[name]
+                if isinstance(value, Payload):
+                    value = self._items[name] = self._make(value)
+            finally:
+                self._lock.release()
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -160,17 +200,19 @@ class TensorDict(MutableMapping[str, Any]):
             value = from_array(value)
         if isinstance(value, _core.Tensor) and isinstance(old, Payload | _core.Tensor) and old.is_param:
             value = as_parameter(value, old.requires_grad)
-        self._items[name] = value
-        self.changed.add(name)
+        with self._lock:
+            self.changed.add(name)
+            self._items[name] = value
 
     def __delitem__(self, name: str) -> None:
         if self._gone(name):
             raise KeyError(name)
-        del self._items[name]
-        self.changed.add(name)
+        with self._lock:
+            del self._items[name]
+            self.changed.add(name)
 
     def __iter__(self) -> Iterator[str]:
-        dropped = self._dropped() - self.changed
+        dropped = self._inputs.dropped() - self.changed
         return (name for name in list(self._items) if name not in dropped)
 
     def __len__(self) -> int:
@@ -184,20 +226,20 @@ class TensorDict(MutableMapping[str, Any]):
         shown = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
         return f"<{len(names)} {'constants' if self._constants else 'weights'}: {shown}>"
 
-    def copy_for(self, dropped: Callable[[], set[str]]) -> TensorDict:
+    def copy_for(self, inputs: InputTargets) -> TensorDict:
         """The same for a copy of the program; the tensors, which can't be written to, are shared."""
-        twin = TensorDict(self._program, self._storages, constants=self._constants, dropped=dropped)
+        twin = TensorDict(self._program, self._storages, inputs, constants=self._constants)
         twin._known = None if self._known is None else dict(self._known)
         twin.changed = set(self.changed)
         return twin
 
     def is_unchanged(self) -> bool:
         """Whether it holds exactly what the file holds."""
-        return not self.changed and (self._known is None or len(self) == len(self._known)) and not self._dropped()
+        return not self.changed and (not self._inputs.dropped() or len(self) == len(self._items))
 
-    def is_storage_of_file(self, storage: Storage) -> bool:
+    def is_storage_of_file(self, storage: Storage | None) -> bool:
         """Whether a storage is an entry of the file that the program came from."""
-        return storage in self._storages
+        return storage is not None and storage in self._storages
 
     def described(self) -> Iterator[tuple[str, Payload | Any]]:
         """Names with what is known of them, without reading anything."""
@@ -217,3 +259,51 @@ def as_parameter(tensor: Tensor, requires_grad: bool) -> Tensor:
         device=tensor.device,
         layout=tensor.layout,
     )
+
+
+# ---- what a verifier has to say of changes -------------------------------------------------------
+
+
+def with_changes(faults: Iterable[Fault], program: ExportedProgram) -> list[Fault]:
+    """The faults of a program, whose weights were checked as the file has them, for the weights as they are now."""
+    kept = list(faults)
+    for state, which in ((program.state_dict, "weights"), (program.constants, "constants")):
+        config = f"data/{which}/{program._program.model}_{which}_config.json"
+        stale = tuple(f"$.config.{name}." if name.isidentifier() else f"$.config['{name}']." for name in state.changed)
+        kept = [f for f in kept if f.entry != config or not f"{f.json_path}.".startswith(stale)]
+    return kept + list(_faults_of_changes(program))
+
+
+def _faults_of_changes(program: ExportedProgram) -> Iterator[Fault]:
+    from fastexport._errors import Fault
+    from fastexport._signature import InputKind
+
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    for spec in program.graph_signature.input_specs:
+        name, node = spec.target, spec.arg.name
+        if spec.kind not in kinds or name is None:
+            continue
+        is_constant = spec.kind is InputKind.CONSTANT_TENSOR or spec.persistent is False
+        state = program.constants if is_constant else program.state_dict
+        if name not in state.changed:
+            continue
+        if name not in state:
+            message = f"the input '{node}' is {name!r}, which was deleted"
+            yield Fault("FX401", "signature", True, None, None, node, message)
+            continue
+        wrong = _difference(state[name], program.graph.node(node).meta.get("val"))
+        if wrong:
+            message = f"the new value of {name!r} {wrong}"
+            yield Fault("FX501", "payload", True, None, None, node, message)
+
+
+def _difference(value: Any, meta: Any) -> str | None:
+    """What keeps a tensor from being the value that a graph expects."""
+    if not isinstance(value, _core.Tensor) or not hasattr(meta, "shape"):
+        return None
+    if value.dtype is not meta.dtype:
+        return f"is of {value.dtype}, but the graph expects {meta.dtype}"
+    pairs = zip(value.shape, meta.shape, strict=False)
+    if len(value.shape) != len(meta.shape) or any(type(want) is int and have != want for have, want in pairs):
+        return f"has the shape {list(value.shape)}, but the graph expects [{', '.join(map(str, meta.shape))}]"
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from fastexport._dtypes import Device, DType, Layout, from_torch
@@ -131,6 +131,72 @@ class TensorMeta:
         if "shape" in changes:
             fields["stride"] = None
         return TensorMeta(**{**fields, **changes})
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the symbols that its sizes, strides and offset depend on, each once.
+
+        Example:
+            >>> TensorMeta("float32", (SymInt("Symbol('s0', positive=True, integer=True)"), 3)).symbols
+            ('s0',)
+        """
+        numbers = (*self.shape, *self.stride, self.storage_offset)
+        return tuple(dict.fromkeys(name for n in numbers if isinstance(n, SymInt) for name in n.symbols))
+
+    @property
+    def numel(self) -> int | SymInt:
+        """How many elements it has: the product of its sizes.
+
+        Raises:
+            OverflowError: a number that does not fit in 64 bits.
+
+        Example:
+            >>> TensorMeta("float32", (SymInt("Symbol('s0', positive=True, integer=True)"), 3, 4)).numel
+            12*s0
+        """
+        whole = 1
+        symbolic: int | SymInt = 1
+        for size in self.shape:
+            if isinstance(size, SymInt):
+                symbolic = size * symbolic
+            else:
+                whole *= size
+        return whole * symbolic
+
+    @property
+    def nbytes(self) -> int | SymInt:
+        """How many bytes its elements take, each once.
+
+        Example:
+            >>> TensorMeta("float16", (2, 3)).nbytes
+            12
+        """
+        return self.numel * self.dtype.itemsize
+
+    def evaluate(self, sizes: Mapping[str, int] | None = None, /, **symbols: int) -> TensorMeta:
+        """The same with numbers for its symbols.
+
+        Args:
+            sizes: a mapping from the names of symbols to their values.
+            symbols: the same as keywords; these go first.
+
+        Raises:
+            KeyError: a symbol has no value.
+            OverflowError, ZeroDivisionError, ValueError: as `SymInt.evaluate`.
+
+        Example:
+            >>> TensorMeta("float32", (SymInt("Symbol('s0', positive=True, integer=True)"), 3)).evaluate(s0=8)
+            TensorMeta(f32[8, 3], cpu)
+        """
+
+        def number(n: int | SymInt) -> int:
+            return n.evaluate(sizes, **symbols) if isinstance(n, SymInt) else n
+
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        fields["shape"] = tuple(map(number, self.shape))
+        fields["stride"] = tuple(map(number, self.stride))
+        fields["storage_offset"] = number(self.storage_offset)
+        return TensorMeta(**fields)
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in _FIELDS)

@@ -276,4 +276,4 @@ def from_array(array: Any) -> _core.Tensor:
         format = format.removeprefix("<")
     if format not in _FORMATS:
         raise TypeError(f"no tensor of a file has elements of the buffer format {view.format!r}")
-    return _core.Tensor(_core.Storage(view.tobytes()), _dtype_of(_FORMATS[format]), view.shape)
+    return _core.Tensor(_core.Storage(view.tobytes()), _dtype_of(_FORMATS[format]), view.shape or ())

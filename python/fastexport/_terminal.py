@@ -72,17 +72,26 @@ def colour(text: str, code: int, stream: TextIO) -> str:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a file that takes its name only when it is whole."""
+    """Write a file that takes its name only when it is whole. A link stays one, and a pipe or device is written to."""
+    import stat
     import tempfile
 
-    folder = os.path.dirname(os.path.abspath(path))
-    descriptor, name = tempfile.mkstemp(dir=folder)
+    path = os.path.realpath(path)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        mode = stat.S_IFREG | 0o666 & ~umask
+    if not stat.S_ISREG(mode):
+        with open(path, "wb") as file:
+            file.write(data)
+        return
+    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        os.chmod(name, stat.S_IMODE(mode))
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

@@ -63,8 +63,14 @@ def _target_of(node: Any) -> Any:
         raise ValueError(f"node '{node}': {error}") from None
 
 
-def build(graph: Graph, built: torch.fx.Graph) -> None:
+def build(
+    graph: Graph, built: torch.fx.Graph, convert: Callable[[Any], Any] = to_torch, with_meta: bool = True
+) -> None:
     """Fill an empty torch graph from a native one.
+
+    Args:
+        convert: gives what stands in arguments for a DType and the like.
+        with_meta: the nodes get their meta too.
 
     Raises:
         ValueError: a call_function node has a string as its target, or an Operator of which torch knows nothing.
@@ -83,14 +89,14 @@ def build(graph: Graph, built: torch.fx.Graph) -> None:
     }
 
     def leaf(value: Any) -> Any:
-        return made[value] if isinstance(value, _core.Node) else value
+        return made[value] if isinstance(value, _core.Node) else convert(value)
 
     for node, copy in made.items():
         if copy.name != node.name:
             copy.name = node.name
         copy.args = map_aggregate(node.args, leaf)
         copy.kwargs = map_aggregate(node.kwargs, leaf)
-        copy.meta = dict(node.meta)
+        copy.meta = dict(node.meta) if with_meta else {}
     for node, copy in made.items():
         copy.users.clear()
         copy.users.update(dict.fromkeys(made[user] for user in node.users))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what torch notes for a node that belongs to no module
+_MOST_PARTS = 100  # of a path: a file may say anything, and trees are walked by recursion
 
 
 class Module:
@@ -36,9 +37,9 @@ class Module:
         return self.children.setdefault(name, Module(name))
 
     def at(self, path: str) -> Module:
-        """The module at a dotted path below it."""
+        """The module at a dotted path below it; what nests too deep for any model is one part."""
         module = self
-        for part in path.split(".") if path else ():
+        for part in path.split(".", _MOST_PARTS) if path else ():
             module = module.child(part)
         return module
 
@@ -73,7 +74,7 @@ def module_tree(program: ExportedProgram) -> Module:
         if getattr(value, "is_param", False):
             path, _, _ = name.rpartition(".")
             count = 1
-            for size in getattr(value, "sizes", None) or getattr(value, "shape", ()):
+            for size in getattr(value, "sizes", getattr(value, "shape", ())):
                 count *= size
             root.at(path).parameters += count
     return root

@@ -115,6 +115,20 @@ static inline void document_print_faults(const document *d)
     }
 }
 
+/* A program that was read and not edited is written as it was. */
+static inline void document_write_again(document *d)
+{
+    fe_buffer written, same;
+
+    fe_buffer_init(&written, &fe_libc_allocator);
+    fe_buffer_init(&same, &fe_libc_allocator);
+    MUST(pt2_program_write(d->program, d->program->root, &written, &d->report) == 0);
+    pt2_json_write(yyjson_doc_get_root(d->program->json.doc), &same);
+    MUST(written.len == same.len && memcmp(written.data, same.data, same.len) == 0);
+    fe_buffer_clear(&written);
+    fe_buffer_clear(&same);
+}
+
 static inline void document_close(document *d)
 {
     pt2_program_free(d->program);

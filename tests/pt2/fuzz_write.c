@@ -3,10 +3,13 @@
  * Beyond what the sanitizers see: what is written can be read again, when the verifier had nothing against it.
  */
 #include "document.h"
+#include "mutate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
 #define EDITS 8
+#define EDIT_BYTES (EDITS * 3)
 
 /* The node of a number, among those in the list. */
 static uint32_t some_node(const fe_graph *g, unsigned number)
@@ -66,9 +69,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     document d, again;
     fe_buffer written;
 
-    if (size < EDITS * 3)
+    if (size < EDIT_BYTES)
         return 0;
-    document_open(&d, data + EDITS * 3, size - EDITS * 3, NULL);
+    document_open(&d, data + EDIT_BYTES, size - EDIT_BYTES, NULL);
     for (int i = 0; d.program && i < EDITS; i++)
         edit(d.program->root, data + i * 3);
     fe_buffer_init(&written, &fe_libc_allocator);
@@ -78,9 +81,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!again.program)
             document_print_faults(&again);
         MUST(again.program);
+        document_write_again(&again);
         document_close(&again);
     }
     fe_buffer_clear(&written);
     document_close(&d);
     return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed)
+{
+    if (size <= EDIT_BYTES || most <= EDIT_BYTES)
+        return LLVMFuzzerMutate(data, size, most);
+    if (fe_mix(seed) % 3 == 0) {
+        LLVMFuzzerMutate(data, EDIT_BYTES, EDIT_BYTES);
+        return size;
+    }
+    return EDIT_BYTES + mutate_json(data + EDIT_BYTES, size - EDIT_BYTES, most - EDIT_BYTES, seed);
 }

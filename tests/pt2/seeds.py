@@ -1,7 +1,7 @@
-"""Seeds and a dictionary for the fuzz targets, from tests/data/pt2: seeds.py FOLDER makes FOLDER/{archive,document,write}.
+"""Seeds and a dictionary for the fuzz targets, made from tests/data/pt2: seeds.py FOLDER.
 
-archive: the files; document: the model.json of each; write: those behind the bytes of some edits. FOLDER/words is
-libFuzzer's dictionary: the keys, tags, targets and other short strings of the samples' documents.
+FOLDER/archive: the files; FOLDER/document: the model.json of each; FOLDER/write: those behind the bytes of some edits.
+FOLDER/words is libFuzzer's dictionary: the keys, tags, targets and other short strings of the samples' documents.
 """
 
 import hashlib

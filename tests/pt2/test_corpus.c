@@ -4,12 +4,17 @@
  * are kept as tests/data/pt2/findings/TARGET-NAME.
  */
 #define LLVMFuzzerTestOneInput fuzz_archive
+#define LLVMFuzzerCustomMutator mutate_archive
 #include "fuzz_archive.c"
 #undef LLVMFuzzerTestOneInput
+#undef LLVMFuzzerCustomMutator
 #define LLVMFuzzerTestOneInput fuzz_document
+#define LLVMFuzzerCustomMutator mutate_document
 #include "fuzz_document.c"
 #undef LLVMFuzzerTestOneInput
+#undef LLVMFuzzerCustomMutator
 #define LLVMFuzzerTestOneInput fuzz_write
+#define LLVMFuzzerCustomMutator mutate_write
 #include "fuzz_write.c"
 
 #include "files.h"
@@ -28,21 +33,37 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most)
 
 static bytes with_edits(const char *data, size_t len, unsigned seed)
 {
-    bytes b = {malloc(len + EDITS * 3), len + EDITS * 3};
+    bytes b = {malloc(len + EDIT_BYTES), len + EDIT_BYTES};
     uint64_t random = seed;
 
     CHECK(b.data);
-    for (int i = 0; i < EDITS * 3; i++) {
+    for (int i = 0; i < EDIT_BYTES; i++) {
         random = fe_mix(random + 1);
         b.data[i] = (char)random;
     }
-    memcpy(b.data + EDITS * 3, data, len);
+    memcpy(b.data + EDIT_BYTES, data, len);
     return b;
+}
+
+/* The document after some mutations, always the same ones. */
+static void feed_mutated(const char *data, size_t len, unsigned seed)
+{
+    size_t most = 2 * len + 100;
+    uint8_t *text = malloc(most);
+
+    CHECK(text);
+    memcpy(text, data, len);
+    for (unsigned i = 0; i < 3; i++)
+        len = mutate_document(text, len, most, seed + i);
+    fuzz_document(text, len);
+    free(text);
 }
 
 static void feed_document(const char *data, size_t len)
 {
     fuzz_document((const uint8_t *)data, len);
+    for (unsigned seed = 0; seed < 4; seed++)
+        feed_mutated(data, len, (unsigned)len + 10 * seed);
     for (unsigned seed = 0; seed < 4; seed++) {
         bytes b = with_edits(data, len, seed);
         fuzz_write((const uint8_t *)b.data, b.len);

@@ -633,6 +633,26 @@ static void test_refused(void)
     close_program(&o);
 }
 
+static void test_refused_outputs(void)
+{
+    static const char fault[] = "its argument 0 can't be an output; give a tensor, a number with a name, a number, a "
+                                "bool or None";
+    opened o;
+    fe_error err;
+
+    open_sample(&o, "current/linear");
+    fe_graph *g = core_of(&o);
+    uint32_t output = node(g, "output");
+    DO(fe_node_set_arguments(g, output, one(g, value_seq(FE_TUPLE, one(g, value_str(g, "a")))), NULL, &err));
+    check_has(refused(&o), fault, true);
+    DO(fe_node_set_arguments(g, output, one(g, value_seq(FE_TUPLE, one(g, value_seq(FE_LIST, seq_new(g, 0))))), NULL,
+                             &err));
+    check_has(refused(&o), fault, true);
+    DO(fe_node_set_arguments(g, output, one(g, value_int(3)), NULL, &err));
+    check_has(refused(&o), "a graph returns one bare tensor, or a tuple; put this into a tuple", true);
+    close_program(&o);
+}
+
 static void test_refused_getitems(void)
 {
     opened o;
@@ -788,6 +808,7 @@ int main(int argc, char **argv)
     RUN(test_subgraph);
     RUN(test_new_subgraph);
     RUN(test_refused);
+    RUN(test_refused_outputs);
     RUN(test_refused_getitems);
     RUN(test_signature);
     RUN(test_refused_signature);

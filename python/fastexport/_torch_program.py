@@ -1,0 +1,427 @@
+"""Exported programs for torch: `ExportedProgram.to_torch`.
+
+A program that was read from a file becomes what torch.export.load makes of that file, after all that torch would
+execute has passed our grammar: names, tree specs, expressions, guards. An edited program becomes what torch.export.load
+would make of it, were it saved.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.export
+import torch.fx
+from torch.export import graph_signature as torch_signature
+
+from fastexport import _core, _torch_export
+from fastexport._dtypes import to_torch as torch_object
+from fastexport._errors import Fault, VerifyError
+from fastexport._meta_json import MetadataText, NodeSource, _encode_value
+from fastexport._objects import CustomObject
+from fastexport._signature import ConstantArgument, CustomObjArgument, InputKind, SymBoolArgument
+from fastexport._state import OpaqueValue
+from fastexport._symbols import SymBool, SymFloat, SymInt
+from fastexport._tensor_meta import TensorMeta
+from fastexport._torch_export import FileReader, create_module, create_program
+from fastexport._treespec import EnumKey, TreeSpec
+from fastexport.acceleration._serialization import _no_collection
+
+if TYPE_CHECKING:
+    from fastexport._graph import Graph
+    from fastexport._program import ExportedProgram
+    from fastexport._signature import ArgumentSpec
+
+_INPUT, _NODE, _RESULT, _GRAPH, _OUTPUT = range(1, 6)  # pt2_source of csrc/pt2/program.h
+_FACTORIES = frozenset(("list", "dict", "set", "frozenset", "tuple", "int", "float", "str", "bool", "bytes", "complex"))
+
+
+def to_torch(
+    ep: ExportedProgram,
+    *,
+    copy: bool = True,
+    example_inputs: bool = False,
+    pickles: bool = False,
+    allow: Collection[str] = (),
+) -> torch.export.ExportedProgram:
+    """See `ExportedProgram.to_torch`."""
+    check_program(ep, allow)
+    if not pickles:
+        _refuse_pickles(ep)
+    if not _torch_export.FAST:
+        return _through_a_file(ep, example_inputs)
+    with _no_collection():
+        return _Build(ep, copy, example_inputs, pickles).program()
+
+
+# ---- what torch would execute ----------------------------------------------------------------------------------------
+
+
+def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> None:
+    """See that torch may have a program.
+
+    Args:
+        allow: what tree specs may have imported, as "module:name".
+
+    Raises:
+        VerifyError: it has errors.
+        ValueError: a guard is not of the known form; or a tree spec would have something imported.
+    """
+    faults = [fault for fault in ep._check(strict=False, limit=None) if fault.is_error]
+    if faults:
+        raise VerifyError(faults)
+    for fault in map(Fault._make, ep._program.faults):
+        if fault.kind == "guard":
+            raise ValueError(f"torch would run this: {fault.message}")
+    for entry in _module_calls(ep):
+        signature = entry.get("signature")
+        for text in (signature["in_spec"], signature["out_spec"]) if signature else ():
+            for name in _imports(TreeSpec.from_json(text)):
+                if name not in allow:
+                    raise ValueError(
+                        f"a tree spec of module {entry['fqn']!r} would have torch import {name!r}; "
+                        f"if you trust it, give allow=[{name!r}]"
+                    )
+
+
+def _imports(spec: TreeSpec) -> Iterator[str]:
+    """What torch imports when it reads a tree spec: factories of defaultdicts, and enums that keys are members of."""
+    context = spec.context
+    if spec.type == "collections.defaultdict":
+        module, name, context = context
+        if module != "builtins" or name not in _FACTORIES:
+            yield f"{module}:{name}"
+    yield from _enums(context)
+    for child in spec.children:
+        yield from _imports(child)
+
+
+def _enums(context: Any) -> Iterator[str]:
+    if isinstance(context, EnumKey):
+        yield context.fqn
+    elif isinstance(context, dict):
+        for value in context.values():
+            yield from _enums(value)
+    elif isinstance(context, list | tuple):
+        for value in context:
+            yield from _enums(value)
+
+
+def _refuse_pickles(ep: ExportedProgram) -> None:
+    for values in (ep.state_dict, ep.constants):
+        for name in values:
+            if isinstance(values[name], OpaqueValue):
+                raise ValueError(
+                    f"{values[name]!r} is a pickle, and reading it may run any code; if you trust the file, "
+                    "give pickles=True"
+                )
+
+
+def _module_calls(ep: ExportedProgram) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = ep._program.json("model", "graph_module", "module_call_graph")
+    return entries
+
+
+# ---- through torch's public API --------------------------------------------------------------------------------------
+
+
+def _through_a_file(ep: ExportedProgram, example_inputs: bool) -> torch.export.ExportedProgram:
+    from fastexport._save import save
+
+    file = io.BytesIO()
+    save(ep, file)
+    file.seek(0)
+    program = torch.export.load(file)
+    if not example_inputs:
+        program._example_inputs = None
+    return program
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+class _Build:
+    """One conversion."""
+
+    def __init__(self, ep: ExportedProgram, copy: bool, example_inputs: bool, pickles: bool) -> None:
+        self.ep = ep
+        self.state_dict = _tensors(ep.state_dict, copy)
+        self.constants = _tensors(ep.constants, copy)
+        example = _example_inputs(ep, pickles) if example_inputs else None
+        ranges = {key: (lower, upper) for key, lower, upper, _ in ep._program.ranges()}
+        parts = ("metadata", "treespec_namedtuple_fields")
+        document = {part: ep._program.json("model", "graph_module", part) or {} for part in parts}
+        self.reader = FileReader(document, ranges, self.constants, example)
+        self.renamed: dict[str, str] = {}
+
+    def program(self) -> torch.export.ExportedProgram:
+        """The program as torch's."""
+        ep = self.ep
+        module = self.module(ep.graph, self.reader.module_meta, is_top=True)
+        nodes = {node.name: node for node in module._graph.nodes}
+        calls = self.reader.module_calls(self._module_calls(), nodes)
+        return create_program(
+            module,
+            _signature(ep, nodes, self.constants),
+            self.state_dict,
+            self.reader.range_constraints(),
+            calls,
+            self.reader.example_inputs,
+            self.constants,
+            _torch_export.loaded_verifiers(ep.verifiers),
+            list(ep.guards),
+        )
+
+    def module(self, graph: Graph, meta: dict[str, Any], *, is_top: bool = False) -> torch.fx.GraphModule:
+        """A graph and its subgraphs as torch's."""
+        built = torch.fx.Graph()
+        _torch_export.build_graph(graph, built, self._object)
+        members = _Filling(self, graph, built, is_top).run()
+        return create_module(built, members, meta)
+
+    def _object(self, value: Any) -> Any:
+        """What stands in arguments for an object that is one."""
+        if type(value) is CustomObject:
+            return self.constants[value.name]
+        return torch_object(value)
+
+    def _module_calls(self) -> list[dict[str, Any]]:
+        """The module call graph of the file, with the names that nodes have now."""
+        entries = _module_calls(self.ep)
+        return _with_names(entries, self.renamed) if self.renamed else entries
+
+
+class _Filling:
+    """Giving the nodes of one graph their meta, in torch's order, and making the subgraphs on the way."""
+
+    def __init__(self, build: _Build, graph: Graph, built: torch.fx.Graph, is_top: bool) -> None:
+        self.build = build
+        self.reader = build.reader
+        self.graph = graph
+        self.built = built
+        self.is_top = is_top
+        self.entries: list[Any] = []
+        self.values: dict[int, Any] = {}
+        self.members: dict[str, Any] = {}
+        self.calls: dict[int, Any] | None = None  # index of a node in the file -> its strings
+
+    def run(self) -> dict[str, Any]:
+        """Fill; gives what get_attr nodes name."""
+        found = self.graph._file_meta()
+        places, names, self.entries = found if found is not None else (repeat(0), repeat(None), [])
+        for node, place, name in zip(self.built.nodes, places, names, strict=False):
+            if node.op == "get_attr" and node.target not in self.members:
+                self.members[node.target] = self._member(node.target)
+            if place > 0:
+                self._fill(node, place)
+            else:
+                node.meta = self._own_meta(node, -place)
+            if node.op == "output":
+                node.meta["val"] = torch.fx.node.map_arg(node.args[0], lambda n: n.meta.get("val"))
+            elif node.op == "call_function":
+                self.reader.note_assertion(node)
+            if self.is_top and name is not None and name != node.name:
+                self.build.renamed[name] = node.name
+        self.reader.bind_symbols(self.built)
+        return self.members
+
+    def _member(self, path: str) -> Any:
+        subgraph = (self.graph.subgraphs or {}).get(path)
+        if subgraph is not None:
+            kept = self.reader.enter()
+            try:
+                return self.build.module(subgraph, {})
+            finally:
+                self.reader.leave(kept)
+        for values in (self.build.state_dict, self.build.constants):
+            if path in values:
+                return values[path]
+        raise ValueError(f"the graph refers to {path!r}, which is neither a subgraph nor a weight nor a constant")
+
+    def _fill(self, node: torch.fx.Node, place: int) -> None:
+        source, index, strings, value, results = self.entries[place]
+        meta = node.meta
+        if source == _GRAPH:  # that of the call
+            strings = self._strings_of_calls()[index]
+        if source == _OUTPUT:
+            return
+        if source == _INPUT:
+            meta["val"] = self._value(place) if value is not None else self.reader.argument(strings, {})
+            return
+        if source == _RESULT:
+            meta["val"] = self._value(place)
+        elif value is not None:
+            meta["val"] = self._value(place)
+        elif results is not False and source == _NODE:
+            meta["val"] = None if results is None else tuple(self._results(results))
+        if strings is not None:
+            meta.update(self.reader.metadata(strings))
+        if source == _NODE and "nn_module_stack" not in meta:
+            meta["nn_module_stack"] = {}
+
+    def _strings_of_calls(self) -> dict[int, Any]:
+        if self.calls is None:
+            self.calls = {entry[1]: entry[2] for entry in self.entries[1:] if entry[0] == _NODE}
+        return self.calls
+
+    def _value(self, place: int) -> Any:
+        """The value of a node of the file; the same object each time."""
+        if place not in self.values:
+            value = self.entries[place][3]
+            self.values[place] = None if value is None else self.reader.value(*value)
+        return self.values[place]
+
+    def _results(self, results: list[Any]) -> list[Any]:
+        made: list[Any] = []
+        for item in results:
+            if isinstance(item, tuple):
+                self.values[item[0]] = self._results(item[1])
+                made.append(self.values[item[0]])
+            else:
+                made.append(None if item is None else self._value(item))
+        return made
+
+    # ---- meta that somebody looked at or set
+
+    def _own_meta(self, node: torch.fx.Node, place: int) -> dict[Any, Any]:
+        """What ours has as the meta of a node, with what goes without saying there: None as the value."""
+        ours = self.graph.node(node.name).meta
+        meta = {key: self._entry(key, value) for key, value in ours.items() if not _is_foreign(key, value)}
+        entry = self.entries[place] if place else None
+        if node.op in ("call_function", "placeholder") and "val" not in meta and not (entry and entry[4] is False):
+            meta = {"val": None, **meta}
+        if entry and entry[0] == _NODE:
+            meta.setdefault("nn_module_stack", {})
+        if entry and entry[0] == _GRAPH and not meta:
+            meta = self.reader.metadata(self._strings_of_calls()[entry[1]] or {})
+        return meta
+
+    def _entry(self, key: Any, value: Any) -> Any:
+        if isinstance(value, MetadataText):
+            return self.reader.metadata({key: str(value)})[key]
+        if key == "val":
+            return self._torch_value(value)
+        if key == "source_fn_stack" and isinstance(value, list):
+            text = ";".join(f"{name},{target}" for name, target in value if isinstance(target, str))
+            known = iter(self.reader.metadata({key: text}).get(key, ()))
+            return [
+                (name, next(known)[1] if isinstance(target, str) else torch_object(target)) for name, target in value
+            ]
+        if key == "from_node" and isinstance(value, list) and all(isinstance(item, NodeSource) for item in value):
+            return self.reader.metadata({key: json.dumps([item.to_dict() for item in value])})[key]
+        return dict(value) if key == "nn_module_stack" and isinstance(value, dict) else value
+
+    def _torch_value(self, value: Any) -> Any:
+        if isinstance(value, tuple | list) and type(value) in (tuple, list):
+            return type(value)(self._torch_value(item) for item in value)
+        if isinstance(value, TensorMeta | SymInt | SymFloat | SymBool | CustomObjArgument):
+            ((tag, item),) = _encode_value(value).items()
+            return self.reader.value(_KINDS[tag], item)
+        return torch_object(value)
+
+
+_KINDS = {"as_tensor": 1, "as_sym_int": 2, "as_sym_float": 3, "as_sym_bool": 4, "as_custom_obj": 5}
+_KNOWN_TEXTS = frozenset(_torch_export._METADATA)
+
+
+def _is_foreign(key: Any, value: Any) -> bool:
+    """A text that torch takes no notice of when it reads a file."""
+    return isinstance(value, MetadataText) and key not in _KNOWN_TEXTS
+
+
+# ---- signatures ------------------------------------------------------------------------------------------------------
+
+
+def _signature(ep: ExportedProgram, nodes: dict[str, torch.fx.Node], constants: Mapping[str, Any]) -> Any:
+    ours = ep.graph_signature
+    return torch_signature.ExportGraphSignature(
+        [
+            torch_signature.InputSpec(
+                torch_signature.InputKind[spec.kind.name],
+                _argument(spec.arg, nodes, constants, is_object=spec.kind is InputKind.CUSTOM_OBJ),
+                spec.target,
+                spec.persistent,
+            )
+            for spec in ours.input_specs
+        ],
+        [
+            torch_signature.OutputSpec(
+                torch_signature.OutputKind[spec.kind.name], _argument(spec.arg, nodes, constants), spec.target
+            )
+            for spec in ours.output_specs
+        ],
+    )
+
+
+def _argument(
+    arg: ArgumentSpec, nodes: dict[str, torch.fx.Node], constants: Mapping[str, Any], *, is_object: bool = False
+) -> Any:
+    """As torch makes it of a file: custom objects that are no lifted ones, and truth values, become constants."""
+    if isinstance(arg, ConstantArgument):
+        return torch_signature.ConstantArgument(arg.name, arg.value)
+    if isinstance(arg, SymBoolArgument):
+        return torch_signature.ConstantArgument("", nodes[arg.name])
+    if isinstance(arg, CustomObjArgument):
+        if is_object:
+            return torch_signature.CustomObjArgument(arg.name, arg.class_fqn)
+        value = nodes.get(arg.name)
+        return torch_signature.ConstantArgument(arg.name, constants[arg.name] if value is None else value)
+    return getattr(torch_signature, type(arg).__name__)(arg.name)
+
+
+def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+    """Arguments of a document with names replaced."""
+    if isinstance(value, list):
+        return [_with_names(item, names) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: names.get(item, item)
+            if key in ("name", "as_name") and isinstance(item, str)
+            else _with_names(item, names)
+            for key, item in value.items()
+        }
+    return value
+
+
+# ---- weights ---------------------------------------------------------------------------------------------------------
+
+
+def _tensors(values: Mapping[str, Any], copy: bool) -> dict[str, Any]:
+    from fastexport import _tensors
+
+    items = dict(values.items())
+    tensors = {name: item for name, item in items.items() if isinstance(item, _core.Tensor)}
+    if copy:
+        made = _tensors.to_torch_all(tensors)
+    else:
+        made = {name: _tensors.to_torch(tensor, copy=False) for name, tensor in tensors.items()}
+    return {name: made[name] if name in made else _unpickled(item) for name, item in items.items()}
+
+
+def _unpickled(item: Any) -> Any:
+    """A custom object or the like, read the way torch reads it: the caller has asked for it."""
+    if not isinstance(item, OpaqueValue):
+        return item
+    if item.kind == "custom_obj":
+        return torch._C._pickle_load_obj(item.tobytes())
+    return torch.load(io.BytesIO(item.tobytes()), weights_only=False)
+
+
+def _example_inputs(ep: ExportedProgram, pickles: bool) -> tuple[Any, ...] | None:
+    """What torch's own reader makes of the example inputs; anything beyond tensors only when the caller trusts it."""
+    entry = ep._program.sample_inputs
+    if entry is None or not ep._storages[entry].nbytes:
+        return None
+    data = bytes(memoryview(ep._storages[entry]))
+    loaded: tuple[Any, ...]
+    try:
+        loaded = torch.load(io.BytesIO(data), weights_only=True)
+    except Exception:
+        if not pickles:
+            raise
+        loaded = torch.load(io.BytesIO(data), weights_only=False)
+    return loaded
