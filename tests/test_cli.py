@@ -112,6 +112,9 @@ def test_check_selects_and_goes_on():
     out, error = run("check", "none.pt2", sample("linear"), code=2)
     assert out == f"{sample('linear')}: ok\n"
     assert error == "fastexport: none.pt2: No such file or directory\n"
+    out, _ = run("check", "--json", "none.pt2", sample("linear"), code=2)
+    assert json.loads(out)["none.pt2"][0]["code"] == "FX105"
+    run("check", sample("linear"), "--select", "ZZ", code=2)
     report = json.loads(run("check", bad, "--json", code=1)[0])
     assert report[str(bad)][0]["code"] == "FX102"
 
@@ -190,6 +193,16 @@ def test_files_that_cannot_be_read(tmp_path):
         assert "Traceback" not in error
     run("show", tmp_path, code=2)
     run("show", HOSTILE / "G43_name_code_default.pt2", code=2)
+
+
+def test_a_closed_stdout():
+    command = f"{sys.executable} -m fastexport show {sample('linear')} >&-"
+    assert subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
+
+
+def test_the_file_is_named():
+    bad = HOSTILE / "G43_name_code_default.pt2"
+    assert run("stats", sample("linear"), bad, code=2)[1].startswith(f"fastexport: {bad}: FX302")
 
 
 def test_usage():

@@ -21,7 +21,7 @@ BEFORE = b"what was here before"
 def test_out_of_memory_at_every_point():
     out = run_python(Path(__file__).with_name("pt2_out_of_memory.py").read_text())
     failures = re.findall(r"(.+): (\d+)", out)
-    assert len(failures) == 28 and all(int(count) >= 10 for _, count in failures), out
+    assert len(failures) == 28 and all(int(count) > 3 for _, count in failures), out
 
 
 # ---- leaks
@@ -56,6 +56,7 @@ def resident():
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="ASan keeps what is freed")
 def test_memory_does_not_grow():
     """C memory too: a program's documents and graphs take about 100 kB, its loads and saves come to 20 MB here."""
     for _ in range(50):

@@ -99,8 +99,10 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path):
     ep = fastexport.load(sample("linear"))
     relu = ep.graph.node("relu")
     relu.args = (object(),)
-    with pytest.raises(FormatError, match="relu"):
+    with pytest.raises(fastexport.VerifyError, match="relu"):
         ep.save(path)
+    with pytest.raises(FormatError, match="relu"):
+        ep.save(path, verify=False)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["m.pt2"]
 
@@ -224,9 +226,11 @@ def test_new_values_for_a_weight(tmp_path):
     assert again.state_dict["fc.bias"].tolist() == [1.0, 2.0, 3.0]
     assert again.state_dict["fc.bias"].is_param
     assert again.state_dict["fc.weight"].tobytes() == ep.state_dict["fc.weight"].tobytes()
+    ep.state_dict["fc.bias"] = memoryview(struct.pack("<2f", 1, 2)).cast("f")
+    with pytest.raises(fastexport.VerifyError, match="fc.bias"):
+        ep.save(tmp_path / "n.pt2")
     with pytest.raises(FormatError, match="fc.bias"):
-        ep.state_dict["fc.bias"] = memoryview(struct.pack("<2f", 1, 2)).cast("f")
-        fastexport.load(saved(ep, tmp_path / "n.pt2"))
+        fastexport.load(saved(ep, tmp_path / "n.pt2", verify=False))
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=label)
@@ -324,3 +328,48 @@ def test_a_constant_input_that_goes(tmp_path):
         ep.graph.erase_node(ep.graph.node(name))
     assert not [s for s in ep.graph_signature.input_specs if hasattr(s.arg, "value")]
     assert len(ep.graph_signature.input_specs) == len(ep.graph.find_nodes(op="placeholder"))
+
+
+def test_names_that_are_code_are_never_written(tmp_path):
+    for name in ("x=__import__('os').mkdir('RAN')", "x y", "1x", "", "class", "a.b", "x\nimport os"):
+        for node in ("x", "relu"):
+            ep = fastexport.load(sample("linear"))
+            ep.graph.node(node).name = name
+            with pytest.raises(fastexport.VerifyError):
+                ep.save(tmp_path / "m.pt2")
+            with pytest.raises(FormatError) as caught:
+                ep.save(tmp_path / "m.pt2", verify=False)
+            assert caught.value.kind == "name"
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_that_take_less_than_they_are_given():
+    class Slow:
+        def __init__(self):
+            self.data = b""
+
+        def write(self, piece):
+            self.data += bytes(piece[:1000])
+            return min(1000, len(piece))
+
+    ep, slow, whole = fastexport.load(sample("linear")), Slow(), io.BytesIO()
+    ep.save(slow)
+    ep.save(whole)
+    assert slow.data == whole.getvalue()
+
+
+def test_one_model_of_several_is_pickled(tmp_path):
+    import copy
+    import pickle
+
+    path = tmp_path / "two.pt2"
+    with zipfile.ZipFile(sample("linear")) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            for part in ("/model.json", "/model.pt", "/model_weights_config", "/model_constants_config"):
+                name_there = name.replace(part, part.replace("model", "one", 1)) if part in name else name
+                if name_there != name:
+                    break
+            new.writestr(name_there, old.read(name))
+    ep = fastexport.load(path, model="one")
+    assert str(pickle.loads(pickle.dumps(ep))) == str(copy.deepcopy(ep)) == str(ep)
+    assert pickle.loads(pickle.dumps(ep.state_dict))["fc.bias"].tolist() == ep.state_dict["fc.bias"].tolist()

@@ -364,6 +364,8 @@ static range power_int(range a, range b)
 {
     wide most = power_wide(magnitude(a), b.hi);
 
+    if (b.lo < 0 && b.lo == b.hi && (a.lo > 0 || a.hi < 0))
+        return real_quotient(fe_range_int(1, 1), power_int(a, fe_range_int(-b.lo, -b.lo)));
     if (b.lo < 0)
         return power_below(a, b);
     if (b.lo == b.hi) {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
 from fastexport._codes import EXPLANATIONS
-from fastexport._errors import Fault, FormatError
+from fastexport._errors import Fault, FileError, FormatError
 from fastexport._terminal import Progress, colour, complain_of_name, escape, write, write_json
 
 if TYPE_CHECKING:
@@ -18,15 +18,20 @@ _CLEAN, _FOUND, _UNREADABLE = 0, 1, 2
 _RED, _YELLOW = 31, 33
 
 
-def check(options: Any, load: Callable[[str], ExportedProgram]) -> int:
+def check(options: Any, load: Callable[[str, str | None], ExportedProgram]) -> int:
     """Check files one after the other; what can't be read is a finding, too, and the rest goes on."""
+    for prefix in [*_prefixes(options.select), *_prefixes(options.ignore)]:
+        if not any(code.startswith(prefix) for code in _core.fault_kinds()):
+            return complain_of_name(f"no code begins with {prefix!r}; `fastexport explain` lists them", [], prefix)
     found: dict[str, list[Fault]] = {}
     code = _CLEAN
     for path in options.files:
         try:
             faults = _faults_of(path, options, load)
         except OSError as error:
-            print(f"fastexport: {escape(f'{path}: {error.strerror or error}')}", file=sys.stderr)
+            message = error.strerror or str(error)
+            print(f"fastexport: {escape(f'{path}: {message}')}", file=sys.stderr)
+            found[path] = [Fault("FX105", "io", True, None, None, None, message)]
             code = _UNREADABLE
             continue
         found[path] = [fault for fault in faults if _is_wanted(fault, options)]
@@ -39,11 +44,36 @@ def check(options: Any, load: Callable[[str], ExportedProgram]) -> int:
     return code
 
 
-def _faults_of(path: str, options: Any, load: Callable[[str], ExportedProgram]) -> list[Fault]:
+def _prefixes(codes: str | None) -> list[str]:
+    return [code.strip().upper() for code in (codes or "").split(",") if code.strip()]
+
+
+def _faults_of(path: str, options: Any, load: Callable[[str, str | None], ExportedProgram]) -> list[Fault]:
     try:
-        program = load(path)
+        models = [options.model] if options.model else _models(path)
+        faults = [fault for model in models for fault in _faults_of_model(path, model, options, load)]
+    except FileError:
+        raise
     except FormatError as error:
         return error.faults or [Fault("FX101", error.kind, True, error.entry, error.json_path, None, str(error))]
+    return faults
+
+
+def _models(path: str) -> list[str | None]:
+    """The models of a file; of standard input, and of a file with one, whichever there is."""
+    from fastexport._program import open_archive
+
+    if path == "-":
+        return [None]
+    names = [name for name, *_ in open_archive(path).entries()]
+    models = [name[len("models/") : -len(".json")] for name in names if name.startswith("models/")]
+    return list(models) if len(models) > 1 else [None]
+
+
+def _faults_of_model(
+    path: str, model: str | None, options: Any, load: Callable[[str, str | None], ExportedProgram]
+) -> list[Fault]:
+    program = load(path, model)
     level: Level = "strict" if options.strict else "lenient"
     faults = program.faults + program.verify(all=True, level=level, weights=False)
     if not options.no_weights:
@@ -68,8 +98,8 @@ def _check_weights(path: str, program: ExportedProgram) -> list[Fault]:
 
 
 def _is_wanted(fault: Fault, options: Any) -> bool:
-    selected = not options.select or fault.code.startswith(tuple(options.select.split(",")))
-    return selected and not (options.ignore and fault.code.startswith(tuple(options.ignore.split(","))))
+    selected = not options.select or fault.code.startswith(tuple(_prefixes(options.select)))
+    return selected and not (options.ignore and fault.code.startswith(tuple(_prefixes(options.ignore))))
 
 
 def _write_findings(path: str, faults: list[Fault]) -> None:

@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from fastexport._errors import FastExportError
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure:
         reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
@@ -149,13 +152,17 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="which model, of a file with several")
 
 
-def _load(options: Any, path: str | None = None, *, verify: bool = False) -> Any:
+def _load(options: Any, path: str | None = None, *, verify: bool = False, model: str | None = None) -> Any:
+    from fastexport._errors import FormatError
     from fastexport._program import load
 
-    source: Any = path if path is not None else options.file
-    if source == "-":
-        source = sys.stdin.buffer.read()
-    return load(source, verify=verify, model=options.model)
+    name = path if path is not None else options.file
+    source = sys.stdin.buffer.read() if name == "-" else name
+    try:
+        return load(source, verify=verify, model=model or options.model)
+    except FormatError as error:
+        error.args = (f"{name}: {error}",)  # of several files, which
+        raise
 
 
 # ---- the verbs -----------------------------------------------------------------------------------
@@ -182,7 +189,7 @@ def _weights(options: Any) -> int:
 def _check(options: Any) -> int:
     from fastexport import _check
 
-    return _check.check(options, lambda path: _load(options, path))
+    return _check.check(options, lambda path, model: _load(options, path, model=model))
 
 
 def _explain(options: Any) -> int:
@@ -204,6 +211,8 @@ def _opt(options: Any) -> int:
     program = _load(options, verify=True)
     names = [name.strip() for name in options.passes.split(",") if name.strip()]
     try:
+        if not names:
+            raise ValueError("--passes names no pass")
         results = run_passes(program.graph, names)
     except ValueError as error:
         _complain(error)

@@ -272,11 +272,13 @@ class ExportedProgram:
             faults = with_changes(faults, self)
         return faults
 
-    def save(self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
+    def save(
+        self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None, verify: bool = True
+    ) -> None:
         """Write the program; see `fastexport.save`."""
         from fastexport._save import save
 
-        save(self, path_or_file, extra_files=extra_files)
+        save(self, path_or_file, extra_files=extra_files, verify=verify)
 
     # ---- passes
 
@@ -314,8 +316,8 @@ class ExportedProgram:
         from io import BytesIO
 
         file = BytesIO()
-        self.save(file)
-        return _from_bytes, (file.getvalue(),)
+        self.save(file, verify=False)
+        return _from_bytes, (file.getvalue(), self._program.model)
 
     def __repr__(self) -> str:
         from fastexport._summary import summary
@@ -331,8 +333,8 @@ class ExportedProgram:
         )
 
 
-def _from_bytes(data: bytes) -> ExportedProgram:
-    return load(data, verify=False)
+def _from_bytes(data: bytes, model: str) -> ExportedProgram:
+    return load(data, verify=False, model=model)
 
 
 # ---- opening -------------------------------------------------------------------------------------

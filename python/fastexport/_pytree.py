@@ -239,24 +239,33 @@ def tree_flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[li
     """
     spec = tree_structure(tree, is_leaf)
     pairs: list[tuple[KeyPath, Any]] = []
-    _flatten_with_path((), tree, pairs, is_leaf, {})
+    nodes: _Nodes = {}
+    node = _node_of(tree, is_leaf, nodes)
+    if node is None:
+        return [((), tree)], spec
+    _flatten_with_path((), node, tree, pairs, is_leaf, nodes)
     return pairs, spec
 
 
 def _flatten_with_path(
-    path: KeyPath, value: Any, pairs: list[tuple[KeyPath, Any]], is_leaf: IsLeaf | None, nodes: _Nodes
+    path: KeyPath,
+    node: NodeDef,
+    value: Any,
+    pairs: list[tuple[KeyPath, Any]],
+    is_leaf: IsLeaf | None,
+    nodes: _Nodes,
 ) -> None:
-    node = _node_of(value, is_leaf, nodes)
-    if node is None:
-        pairs.append((path, value))
-        return
     if node.flatten_with_keys_fn is None:
         raise ValueError(
             f"Did not find a flatten_with_keys_fn for type: {node.type}. "
             "Please pass a flatten_with_keys_fn argument to register_pytree_node."
         )
     for key, child in node.flatten_with_keys_fn(value)[0]:
-        _flatten_with_path((*path, key), child, pairs, is_leaf, nodes)
+        inner = _node_of(child, is_leaf, nodes)
+        if inner is None:
+            pairs.append(((*path, key), child))
+        else:
+            _flatten_with_path((*path, key), inner, child, pairs, is_leaf, nodes)
 
 
 def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:

@@ -30,7 +30,13 @@ _MARKERS: tuple[tuple[str, bytes], ...] = (
 )
 
 
-def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
+def save(
+    program: ExportedProgram,
+    path_or_file: Any,
+    *,
+    extra_files: Mapping[str, str | bytes] | None = None,
+    verify: bool = True,
+) -> None:
     """Write a program so that torch.export.load, and fastexport.load, open it.
 
     Args:
@@ -39,8 +45,10 @@ def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[st
             saving onto the file that the program came from is fine.
         extra_files: texts to store along with it, by name. None keeps those that came with the program; a dict takes
             their place.
+        verify: check an edited program first, so that no file is written that `load` would refuse.
 
     Raises:
+        VerifyError: the program was edited and breaks a rule.
         FormatError: the program holds something that the format can't say; the message names the node.
         OSError: the file can't be written. Nothing is left behind then.
 
@@ -56,12 +64,16 @@ def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[st
 
     if not isinstance(program, ExportedProgram):
         raise TypeError(f"save() takes an ExportedProgram of fastexport, not {type(program).__name__}")
+    if not isinstance(path_or_file, str | os.PathLike) and not hasattr(path_or_file, "write"):
+        raise TypeError("save() writes to a path or a binary file")
+    if extra_files is not None and not isinstance(extra_files, Mapping):
+        raise TypeError(f"extra_files maps names to texts; it is a {type(extra_files).__name__}")
+    if verify and not _is_untouched(program):
+        program.verify(weights=False)
     if isinstance(path_or_file, str | os.PathLike):
         path = os.fspath(path_or_file)
         _core.write_archive(path, _root(path), _parts(program, extra_files))
         return
-    if not hasattr(path_or_file, "write"):
-        raise TypeError("save() writes to a path or a binary file")
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +82,12 @@ def save(program: ExportedProgram, path_or_file: Any, *, extra_files: Mapping[st
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 _write_all(path_or_file, piece)
+
+
+def _is_untouched(program: ExportedProgram) -> bool:
+    """Whether it is what was read, for sure."""
+    states = (program.state_dict, program.constants)
+    return program._program.is_unchanged(program.graph) and all(state.is_unchanged() for state in states)
 
 
 def _write_all(file: Any, piece: bytes) -> None:

@@ -233,6 +233,12 @@ class TensorDict(MutableMapping[str, Any]):
         twin.changed = set(self.changed)
         return twin
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # alone it is no program's any more
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return dict(self)  # the tensors can't be written to
+
     def is_unchanged(self) -> bool:
         """Whether it holds exactly what the file holds."""
         return not self.changed and (not self._inputs.dropped() or len(self) == len(self._items))
