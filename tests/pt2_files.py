@@ -1,6 +1,8 @@
 """The sample files of tests/data/pt2, and what torch 2.13 says of them after it has loaded them."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data" / "pt2"
@@ -35,3 +37,17 @@ def subgraph_texts(graph, prefix=""):
         texts[prefix + name] = str(inner)
         texts.update(subgraph_texts(inner, f"{prefix}{name}."))
     return texts
+
+
+def with_document(path, change):
+    """The bytes of a sample whose model.json went through `change`, which edits it in place."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("models/model.json"):
+                document = json.loads(data)
+                change(document)
+                data = json.dumps(document).encode()
+            new.writestr(name, data)
+    return out.getvalue()

@@ -7,7 +7,7 @@ import pytest
 
 import fastexport
 from fastexport import FormatError
-from pt2_files import HOSTILE, sample
+from pt2_files import HOSTILE, sample, with_document
 
 CASES = json.loads((HOSTILE / "expected.json").read_text())
 
@@ -107,3 +107,56 @@ def test_every_flipped_byte_of_data_is_an_error():
                 ep = fastexport.load(damaged)
                 ep.verify()
                 ep._program.archive.check(name.split("/", 1)[1])
+
+
+def first_call(document):
+    return document["graph_module"]["module_call_graph"][0]["signature"]
+
+
+def refused(name, change):
+    with pytest.raises(FormatError) as caught:
+        fastexport.load(with_document(sample(name), change))
+    return caught.value
+
+
+def test_a_parameter_that_is_code():
+    def change(document):
+        first_call(document)["forward_arg_names"] = ["x=print('ran')"]
+
+    error = refused("linear", change)
+    assert error.kind == "name"
+    assert error.json_path.endswith("module_call_graph[0].signature.forward_arg_names[0]")
+
+
+def test_a_keyword_that_leaves_its_quotes():
+    """torch puts the names of keyword arguments between quotes, into code that it runs."""
+
+    def change(document):
+        call = first_call(document)
+        spec = json.loads(call["in_spec"])
+        kwargs = spec[1]["children_spec"][1]
+        keys = json.loads(kwargs["context"])
+        keys[0] = "a': print('ran'), 'b"
+        kwargs["context"] = json.dumps(keys)
+        call["in_spec"] = json.dumps(spec)
+
+    error = refused("kwargs_", change)
+    assert error.kind == "treespec"
+    assert error.json_path.endswith("module_call_graph[0].signature.in_spec")
+
+
+@pytest.mark.parametrize("index", [-1, 128, 2**31, -(2**63)])
+def test_devices_that_cannot_be(index):
+    def change(document):
+        next(iter(document["graph_module"]["graph"]["tensor_values"].values()))["device"]["index"] = index
+
+    error = refused("linear", change)
+    assert error.kind == "json_range"
+    assert error.json_path.endswith("device.index")
+
+
+def test_a_pipe_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert not fastexport.is_pt2(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"):
+        fastexport.load(tmp_path / "pipe")

@@ -272,6 +272,18 @@ static range real_quotient(range a, range b)
     return real_corners(divide_real, to_real(a), to_real(b));
 }
 
+/* The quotient that fe_expr_eval computes, which is a double and grows where the exact one does. */
+static double divide_nearest(double a, double b, bool up)
+{
+    (void)up;
+    return a == 0 || isinf(b) ? 0 : a / b;
+}
+
+static range double_quotient(range a, range b)
+{
+    return real_corners(divide_nearest, to_real(a), to_real(b));
+}
+
 static range floor_quotient(range a, range b)
 {
     if (is_whole(a) && is_whole(b))
@@ -287,7 +299,7 @@ static range floor_divide(range a, range b)
 
 static range true_divide(range a, range b)
 {
-    return by_parts(real_quotient, a, b, fe_range_any_real());
+    return by_parts(double_quotient, a, b, fe_range_any_real());
 }
 
 /* b is above 0. */
@@ -410,7 +422,7 @@ static range power_real(range a, range b)
     bool one = b.low == b.high, whole = one && isfinite(b.low) && b.low == floor(b.low);
 
     if (one && !whole && a.low < 0 && a.high >= 0 && !isinf(a.low)) /* C's pow has a root of -oo */
-        a.low = 0; /* roots of what is below 0 are no numbers */
+        a.low = 0;                                                  /* roots of what is below 0 are no numbers */
     if (a.low > 0 || (a.low == 0 && b.low > 0))
         return real_corners(power_corner, a, b);
     if (!whole || (b.low < 0 && a.low <= 0 && a.high >= 0))

@@ -182,7 +182,7 @@ static void check_names(signature_reader *s, yyjson_val *arguments, const pt2_pa
 #define ANY SIZE_MAX
 
 /* A tree spec, whose leaves must be as many as there are values. */
-static int check_spec(signature_reader *s, yyjson_val *spec, size_t values, const pt2_path *path)
+static int check_spec(signature_reader *s, yyjson_val *spec, size_t values, bool inputs, const pt2_path *path)
 {
     pt2_report *r = s->g->reader->report;
     pt2_treespec_facts facts;
@@ -190,6 +190,8 @@ static int check_spec(signature_reader *s, yyjson_val *spec, size_t values, cons
     if (pt2_treespec_check(unsafe_yyjson_get_str(spec), unsafe_yyjson_get_len(spec),
                            pt2_field(s->module, "treespec_namedtuple_fields"), &facts, path, r) < 0)
         return r->no_memory ? -1 : 0;
+    if (inputs && !facts.calls)
+        pt2_fail(r, PT2_TREESPEC, NULL, path, "the name of a keyword argument can't stand between quotes in code");
     if (values != ANY && facts.leaves != values)
         pt2_fail(r, PT2_TREESPEC, NULL, path, "the tree has %llu leaves for %zu values",
                  (unsigned long long)facts.leaves, values);
@@ -203,6 +205,21 @@ static size_t count_user(const fe_spec *specs, uint32_t count, uint8_t kind, uin
     for (uint32_t i = 0; i < count; i++)
         n += specs[i].kind == kind || specs[i].kind == other;
     return n;
+}
+
+/* torch writes the names of forward's parameters into a def line. */
+static void check_parameters(signature_reader *s, yyjson_val *names, const pt2_path *path)
+{
+    size_t i, count;
+    yyjson_val *v;
+
+    yyjson_arr_foreach(names, i, count, v)
+    {
+        const char *fault = pt2_name_fault(unsafe_yyjson_get_str(v), unsafe_yyjson_get_len(v));
+        if (fault)
+            pt2_fail(s->g->reader->report, PT2_NAME, NULL, PT2_INDEX(path, i), "the parameter '%s' %s",
+                     unsafe_yyjson_get_str(v), fault);
+    }
 }
 
 static int check_call(signature_reader *s, yyjson_val *call, bool whole, const pt2_path *path)
@@ -219,9 +236,10 @@ static int check_call(signature_reader *s, yyjson_val *call, bool whole, const p
         in = count_user(signature->inputs, signature->input_count, FE_INPUT_USER, FE_INPUT_USER);
         out = count_user(signature->outputs, signature->output_count, FE_OUTPUT_USER, FE_OUTPUT_LOSS);
     }
-    if (check_spec(s, pt2_field(call, "in_spec"), in, PT2_KEY(path, "in_spec")) < 0)
+    check_parameters(s, pt2_field(call, "forward_arg_names"), PT2_KEY(path, "forward_arg_names"));
+    if (check_spec(s, pt2_field(call, "in_spec"), in, true, PT2_KEY(path, "in_spec")) < 0)
         return -1;
-    return check_spec(s, pt2_field(call, "out_spec"), out, PT2_KEY(path, "out_spec"));
+    return check_spec(s, pt2_field(call, "out_spec"), out, false, PT2_KEY(path, "out_spec"));
 }
 
 /* A module called again has @1, @2 ... after its name. */

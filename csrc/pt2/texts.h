@@ -26,6 +26,7 @@ const char *pt2_subgraph_name_fault(const char *name, size_t len);
 typedef struct {
     uint64_t leaves;
     bool imports; /* it has enum keys: torch would import the modules of their classes to read it */
+    bool calls;   /* it can be an in_spec: torch writes the names of keyword arguments into code, between quotes */
 } pt2_treespec_facts;
 
 /* Check the text of a tree spec. namedtuple_fields: the program's treespec_namedtuple_fields, or NULL. *facts is filled

@@ -336,6 +336,41 @@ static int check_document(checker *c, yyjson_val *root)
     return check_spec(c, yyjson_arr_get_last(root));
 }
 
+static bool can_be_quoted(yyjson_val *key)
+{
+    const char *text = yyjson_get_str(key);
+    size_t len = yyjson_get_len(key);
+
+    for (size_t i = 0; text && i < len; i++) {
+        if ((unsigned char)text[i] < 0x20 || text[i] == '\'' || text[i] == '"' || text[i] == '\\')
+            return false;
+    }
+    return text != NULL;
+}
+
+/* Whether the names of keyword arguments, the keys of the dict in (args, kwargs), are safe between quotes. */
+static int check_keywords(checker *c, yyjson_val *root)
+{
+    yyjson_val *children = yyjson_obj_get(yyjson_arr_get_last(root), "children_spec");
+    yyjson_val *kwargs = yyjson_arr_size(children) == 2 ? yyjson_arr_get_last(children) : NULL, *key;
+    yyjson_val *context = yyjson_obj_get(kwargs, "context");
+    pt2_json json = {0};
+    size_t i, count;
+
+    c->facts.calls = true;
+    if (type_of(yyjson_obj_get(kwargs, "type")) != DICT || !yyjson_is_str(context))
+        return 0;
+    if (parse_text(c, yyjson_get_str(context), yyjson_get_len(context), "the context", &json) < 0)
+        return -1;
+    yyjson_arr_foreach(yyjson_doc_get_root(json.doc), i, count, key)
+    {
+        if (!can_be_quoted(key))
+            c->facts.calls = false;
+    }
+    pt2_json_clear(&json);
+    return 0;
+}
+
 int pt2_treespec_check(const char *text, size_t len, yyjson_val *namedtuple_fields, pt2_treespec_facts *facts,
                        const pt2_path *path, pt2_report *r)
 {
@@ -349,6 +384,8 @@ int pt2_treespec_check(const char *text, size_t len, yyjson_val *namedtuple_fiel
     if (parse_text(&c, text, len, "the tree spec", &json) < 0)
         return -1;
     int result = check_document(&c, yyjson_doc_get_root(json.doc));
+    if (result == 0)
+        result = check_keywords(&c, yyjson_doc_get_root(json.doc));
     pt2_json_clear(&json);
     *facts = c.facts;
     return result;

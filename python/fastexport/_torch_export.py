@@ -159,15 +159,10 @@ class FileReader:
         if known is None or not self._is_plain:
             fake = self._reader.deserialize_tensor_meta(_decode(schema.TensorMeta, meta))
             sizes, strides = tuple(map(self.sym_int, meta["sizes"])), tuple(map(self.sym_int, meta["strides"]))
-            in_order = _is_in_order(key, fake.dtype, sizes, strides)
-            self._kinds[key] = sizes, None if in_order else strides, fake.dtype, fake.fake_device
+            self._kinds[key] = sizes, strides, fake.dtype, fake.fake_device
             return fake
         sizes, strides, dtype, fake_device = known
-        if strides is None:
-            data = torch.empty(sizes, dtype=dtype, device="meta")
-        else:
-            data = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
-        fake = FakeTensor(self._mode, data, fake_device)
+        fake = FakeTensor(self._mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), fake_device)
         return fake.requires_grad_(True) if key[5] else fake
 
     def sym_int(self, value: Mapping[str, Any]) -> Any:
@@ -291,19 +286,6 @@ def _decode(cls: Any, value: Any) -> Any:
 def _range_of(lower: int | None, upper: int | None) -> Any:
     bound = serialize._int_to_sympy_int
     return symbolic_shapes.ValueRanges(bound(lower, -serialize.int_oo), bound(upper, serialize.int_oo))
-
-
-def _is_in_order(key: tuple[Any, ...], dtype: torch.dtype, sizes: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
-    """Whether strides with symbols in them are those that torch gives such sizes: then fewer products are made."""
-    if {int}.issuperset(map(type, key[1])):
-        return False
-    return [_size_text(stride) for stride in torch.empty(sizes, dtype=dtype, device="meta").stride()] == [
-        _size_text(stride) for stride in strides
-    ]
-
-
-def _size_text(size: Any) -> Any:
-    return size if isinstance(size, int) else (size.node.expr, size.node._hint)
 
 
 def _size_key(size: Mapping[str, Any]) -> Any:

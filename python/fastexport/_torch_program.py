@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from fastexport._state import OpaqueValue
 from fastexport._symbols import SymBool, SymFloat, SymInt
 from fastexport._tensor_meta import TensorMeta
 from fastexport._torch_export import FileReader, create_module, create_program
-from fastexport._treespec import EnumKey, TreeSpec
+from fastexport._treespec import TreeSpec
 from fastexport.acceleration._serialization import _no_collection
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fastexport._signature import ArgumentSpec
 
 _INPUT, _NODE, _RESULT, _GRAPH, _OUTPUT = range(1, 6)  # pt2_source of csrc/pt2/program.h
-_FACTORIES = frozenset(("list", "dict", "set", "frozenset", "tuple", "int", "float", "str", "bool", "bytes", "complex"))
 
 
 def to_torch(
@@ -80,35 +79,12 @@ def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> None:
     for entry in _module_calls(ep):
         signature = entry.get("signature")
         for text in (signature["in_spec"], signature["out_spec"]) if signature else ():
-            for name in _imports(TreeSpec.from_json(text)):
+            for name in TreeSpec.from_json(text).imports():
                 if name not in allow:
                     raise ValueError(
                         f"a tree spec of module {entry['fqn']!r} would have torch import {name!r}; "
                         f"if you trust it, give allow=[{name!r}]"
                     )
-
-
-def _imports(spec: TreeSpec) -> Iterator[str]:
-    """What torch imports when it reads a tree spec: factories of defaultdicts, and enums that keys are members of."""
-    context = spec.context
-    if spec.type == "collections.defaultdict":
-        module, name, context = context
-        if module != "builtins" or name not in _FACTORIES:
-            yield f"{module}:{name}"
-    yield from _enums(context)
-    for child in spec.children:
-        yield from _imports(child)
-
-
-def _enums(context: Any) -> Iterator[str]:
-    if isinstance(context, EnumKey):
-        yield context.fqn
-    elif isinstance(context, dict):
-        for value in context.values():
-            yield from _enums(value)
-    elif isinstance(context, list | tuple):
-        for value in context:
-            yield from _enums(value)
 
 
 def _refuse_pickles(ep: ExportedProgram) -> None:
