@@ -387,7 +387,7 @@ def test_attributes_cannot_be_set():
 
 def test_saved_as_torch_saves(tmp_path):
     ep = fastexport.from_export(exported("dynamic"))
-    ep.save(tmp_path / "ours.pt2")
+    fastexport.save(ep, tmp_path / "ours.pt2")
     loaded = pt2_torch.load(tmp_path / "ours.pt2")
     torch.export.save(exported("dynamic"), tmp_path / "theirs.pt2")
     assert_same_programs(loaded, pt2_torch.load(tmp_path / "theirs.pt2"))

@@ -9,7 +9,7 @@ import pytest
 
 import fastexport
 from fastexport import FormatError, TensorMeta
-from pt2_files import ALL, CURRENT, MIDDLE, OLD, expected, label, sample, subgraph_texts
+from pt2_files import ALL, CURRENT, MIDDLE, OLD, expected, label, sample, subgraph_texts, with_document
 
 
 def entries(path):
@@ -373,3 +373,32 @@ def test_one_model_of_several_is_pickled(tmp_path):
     ep = fastexport.load(path, model="one")
     assert str(pickle.loads(pickle.dumps(ep))) == str(copy.deepcopy(ep)) == str(ep)
     assert pickle.loads(pickle.dumps(ep.state_dict))["fc.bias"].tolist() == ep.state_dict["fc.bias"].tolist()
+
+
+def test_looking_at_meta_keeps_fields_that_we_do_not_know():
+    import json
+
+    def change(document):
+        for node in document["graph_module"]["graph"]["nodes"]:
+            node["metadata"]["mystery"] = "kept"
+        for value in document["graph_module"]["graph"]["tensor_values"].values():
+            value["mystery"] = {"also": "kept"}
+
+    ep = fastexport.load(with_document(sample("linear"), change))
+    metas = [dict(node.meta) for node in ep.graph.nodes]
+    assert metas
+    assert json.loads(ep._program.write(ep.graph)) == json.loads(ep._program.canonical())
+    ep.graph.node("relu").meta["custom"] = {"a": 1}
+    after = json.loads(ep._program.write(ep.graph))["graph_module"]["graph"]
+    assert after["nodes"][0]["metadata"]["mystery"] == "kept"
+    assert after["tensor_values"]["linear"]["mystery"] == {"also": "kept"}
+    assert json.loads(after["nodes"][1]["metadata"]["custom"]) == {"a": 1}
+
+
+def test_module_calls_follow_renames():
+    ep = fastexport.load(sample("module_signature"))
+    entry = next(entry for entry in ep.module_call_graph[1:] if entry.signature and entry.signature.outputs)
+    name = entry.signature.outputs[0].name
+    ep.graph.node(name).name = "renamed_result"
+    again = next(one for one in ep.module_call_graph if one.fqn == entry.fqn)
+    assert again.signature.outputs[0].name == "renamed_result"

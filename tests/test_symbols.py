@@ -1,4 +1,4 @@
-"""Symbolic numbers and ranges: what is made of expressions against sympy and torch, bounds against every value tried."""
+"""Symbolic numbers and ranges: what is made of expressions against sympy and torch; bounds against values tried."""
 
 import copy
 import math
@@ -234,10 +234,10 @@ def test_a_case_stands_only_in_piecewise(text):
         (("ExprCondPair", 1, True), ValueError, "unknown function"),
         (("Mod", 1), ValueError, "1 arguments"),
         (("Add", 1, True), ValueError, "truth value"),
-        (("Add", "1"), TypeError, ""),
-        (("Add", 2**63), OverflowError, ""),
+        (("Add", "1"), TypeError, "str"),
+        (("Add", 2**63), OverflowError, "int too big"),
         (("Add", 2**63 - 1, 1), OverflowError, "64 bits"),
-        (("FloorDiv", 1, 0), ZeroDivisionError, ""),
+        (("FloorDiv", 1, 0), ZeroDivisionError, "by zero"),
         (("Add", math.nan), ValueError, "NaN"),
         ((1,), TypeError, "name"),
         ((), TypeError, "name"),
@@ -280,8 +280,12 @@ def test_expressions_made_of_each_other_are_bounded():
 
 # ---- bounds
 
-LEAVES = st.sampled_from([WHOLE("a"), WHOLE("b"), "Symbol('x')", "Integer(-3)", "Integer(2)", "Integer(0)", "Integer(5)"])
-CONSTANTS = st.sampled_from(["Rational(1, 3)", "Rational(-7, 4)", "Float('0.5', precision=53)", "Float('2.25', precision=53)"])
+LEAVES = st.sampled_from(
+    [WHOLE("a"), WHOLE("b"), "Symbol('x')", "Integer(-3)", "Integer(2)", "Integer(0)", "Integer(5)"]
+)
+CONSTANTS = st.sampled_from(
+    ["Rational(1, 3)", "Rational(-7, 4)", "Float('0.5', precision=53)", "Float('2.25', precision=53)"]
+)
 UNARY = "CeilToInt FloorToInt TruncToInt TruncToFloat RoundToInt ToFloat Identity floor ceiling Abs".split()
 UNARY += ["OpaqueUnaryFn_" + n for n in "sqrt cos cosh sin sinh tan tanh asin acos atan exp log asinh log2".split()]
 BINARY = """Add Add Mul Mul Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv LShift RShift Pow
@@ -469,7 +473,9 @@ def test_kinds_of_ranges():
     assert 2.5 in real and 2.5 not in whole and 3.0 in whole and "a" not in whole and math.nan not in real
     assert (whole & real, whole | truth) == (ValueRange(2.0, math.inf), ValueRange(0, None))
     assert ValueRange(3, 3).is_singleton and not whole.is_singleton and ValueRange(3, 2).is_empty
-    assert 1 - whole == ValueRange(None, -1) and 7 // whole == ValueRange(0, 3) and real * 2 == ValueRange(1.0, math.inf)
+    assert (
+        1 - whole == ValueRange(None, -1) and 7 // whole == ValueRange(0, 3) and real * 2 == ValueRange(1.0, math.inf)
+    )
     assert whole == (2, None) and hash(whole) == hash((2, None))
     with pytest.raises(TypeError):
         whole + "a"
@@ -480,7 +486,9 @@ def test_kinds_of_ranges():
 # ---- SymInt, SymFloat, SymBool
 
 NAMES = ("s0", "s1", "u0")
-STEPS = st.lists(st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min", "neg", "swap"]), st.integers(-9, 9)))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["+", "-", "*", "//", "%", "max", "min", "neg", "swap"]), st.integers(-9, 9))
+)
 FUNCTIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 
 
@@ -554,7 +562,7 @@ def test_symint_arithmetic(s0, u0):
         with pytest.raises(TypeError):
             s0 + bad
         with pytest.raises(TypeError):
-            s0 < bad
+            assert s0 < bad
         with pytest.raises(TypeError):
             s0.eq(bad)
     with pytest.raises(ZeroDivisionError):
@@ -584,8 +592,9 @@ def test_conversions_of_symfloat(s0):
     ]
     assert [f(half).evaluate(s0=5) for f in (math.floor, math.ceil, math.trunc, round)] == [2, 3, 2, 2]
     assert type(math.floor(half)) is SymInt and math.ceil(half).hint == 2
+    assert str(round(half, 2)) == "RoundDecimal(IntTrueDiv(s0, 2), 2)" and round(half / 7, 1).evaluate(s0=4) == 0.3
     with pytest.raises(TypeError):
-        round(half, 2)
+        round(half, "2")
 
 
 def test_conditions(s0, u0):
@@ -697,8 +706,7 @@ def test_shapes_of_all_samples():
             assert "lies outside" in str(error)
             continue
         symbolic += bool(sizes)
-        for shape in shapes.values():
-            assert not sizes or all(isinstance(n, int) for n in shape if isinstance(shape, tuple) and shape)
+        assert not [text for text in map(str, shapes.values()) if any(name in text for name in sizes)]
     assert symbolic > 5
 
 

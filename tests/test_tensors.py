@@ -16,7 +16,7 @@ import numpy
 import pytest
 import torch
 
-from fastexport import _core
+from fastexport import _core, load
 from fastexport._core import Archive, Storage, Tensor
 from fastexport._dtypes import DType
 from fastexport._errors import FormatError
@@ -740,3 +740,15 @@ def test_types_are_closed():
         with pytest.raises(TypeError):
             kind.new = 1
     assert _core.Tensor is Tensor
+
+
+def test_a_file_that_is_cut_short_while_it_is_mapped(tmp_path):
+    """Reading the mapping would end the process."""
+    path = tmp_path / "m.pt2"
+    path.write_bytes(sample("shared_weights").read_bytes())
+    tensor = load(path).state_dict["emb.weight"]
+    assert tensor.tobytes()
+    os.truncate(path, 100)
+    for touch in (tensor.tobytes, tensor.tolist, lambda: memoryview(tensor), lambda: tensor.__dlpack__()):
+        with pytest.raises(OSError, match="cut short"):
+            touch()

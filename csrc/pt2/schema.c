@@ -7,7 +7,17 @@
 
 /* ---- tables ---- */
 
-typedef enum { KIND_ANY, KIND_STR, KIND_INT, KIND_REAL, KIND_BOOL, KIND_ENUM, KIND_DEVICE_TYPE, KIND_DEVICE_INDEX, KIND_TYPE } field_kind;
+typedef enum {
+    KIND_ANY,
+    KIND_STR,
+    KIND_INT,
+    KIND_REAL,
+    KIND_BOOL,
+    KIND_ENUM,
+    KIND_DEVICE_TYPE,
+    KIND_DEVICE_INDEX,
+    KIND_TYPE
+} field_kind;
 
 typedef enum { SHAPE_ONE, SHAPE_LIST, SHAPE_LISTS, SHAPE_MAP } field_shape;
 

@@ -288,8 +288,14 @@ PyObject *expr_convert_named(PyObject *args, PyObject *kwargs, const char *forma
     PyObject *given = NULL, *merged = PyDict_New(), *result = PyDict_New(), *items = NULL;
     bool done = false;
 
-    if (!merged || !result || !PyArg_ParseTuple(args, format, &given) ||
-        (given && given != Py_None && PyDict_Update(merged, given) < 0) ||
+    if (!merged || !result || !PyArg_ParseTuple(args, format, &given))
+        goto done;
+    if (given && given != Py_None && !PyMapping_Check(given)) {
+        PyErr_Format(PyExc_TypeError, "a mapping from the names of symbols is wanted, not %.100s",
+                     Py_TYPE(given)->tp_name);
+        goto done;
+    }
+    if ((given && given != Py_None && PyDict_Update(merged, given) < 0) ||
         (kwargs && PyDict_Update(merged, kwargs) < 0) || !(items = PyDict_Items(merged)))
         goto done;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); i++) {

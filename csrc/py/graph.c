@@ -1,5 +1,6 @@
 /* graph.c - the type fastexport._core.Graph: its life, finding nodes, attributes and the table of methods. */
 #include "graph.h"
+#include "loaded.h"
 #include "operators.h"
 
 /* ---- life ---- */
@@ -280,6 +281,11 @@ static int set_dict(PyObject *self, PyObject *value, void *offset)
     return -1;
 }
 
+static PyObject *Graph_renamed(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return graph_readable((GraphObject *)self) < 0 ? NULL : graph_renamed((GraphObject *)self);
+}
+
 static PyGetSetDef graph_getset[] = {
     {"nodes", get_nodes, NULL, "The nodes in order: a live view that may be changed while it is walked.", NULL},
     {"owning_module", get_optional, set_optional, "The module that get_attr and call_module refer to, or None.",
@@ -316,6 +322,8 @@ static PyMethodDef graph_methods[] = {
     {"_eliminate_dead_code", FAST(Graph_eliminate_dead_code), eliminate_dead_code_doc},
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
+    {"_renamed", Graph_renamed, METH_NOARGS,
+     "_renamed($self, /)\n--\n\nNames of the file's nodes that have another name now, or none: {old: new or None}."},
     {"_signature", Graph_signature, METH_NOARGS, signature_doc},
     {"_set_signature", (PyCFunction)(void (*)(void))Graph_set_signature, METH_FASTCALL, set_signature_doc},
     {"_file_meta", Graph_file_meta, METH_NOARGS, file_meta_doc},

@@ -234,6 +234,41 @@ static PyObject *decode(GraphObject *g, uint32_t id)
     return meta;
 }
 
+PyObject *graph_meta_in_file(GraphObject *g, uint32_t id)
+{
+    const loaded *l = g->loaded;
+
+    return l && id < l->count && l->origins[id].source != PT2_FROM_NOTHING ? decode(g, id) : NULL;
+}
+
+static int add_renamed(GraphObject *g, uint32_t id, PyObject *names)
+{
+    const fe_string *old = g->loaded->origins[id].name, *now = g->core->details[id].name;
+    bool is_gone = !fe_node_is_listed(g->core, id);
+
+    if (!old || (old == now && !is_gone))
+        return 0;
+    PyObject *from = string_to_python(old), *to = is_gone ? Py_NewRef(Py_None) : string_to_python(now);
+    int result = from && to ? PyDict_SetItem(names, from, to) : -1;
+    Py_XDECREF(from);
+    Py_XDECREF(to);
+    return result;
+}
+
+PyObject *graph_renamed(GraphObject *g)
+{
+    PyObject *names = PyDict_New();
+    int result = names ? 0 : -1;
+
+    graph_pin(g);
+    for (uint32_t id = 1; result == 0 && g->loaded && id < g->loaded->count; id++)
+        result = add_renamed(g, id, names);
+    graph_unpin(g);
+    if (result < 0)
+        Py_CLEAR(names);
+    return names;
+}
+
 int graph_load_meta_of(GraphObject *g, uint32_t id)
 {
     loaded *l = g->loaded;

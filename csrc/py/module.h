@@ -61,7 +61,7 @@ typedef struct {
     PyObject *describe_object; /* Python: object -> (kind, code, text), or None */
     PyObject *described_types; /* tuple: the classes of objects that make_object gives */
     PyObject *decode_meta;     /* Python: (metadata, value) of a file -> dict: the meta of a node */
-    PyObject *encode_meta;     /* Python: node -> (value or None, metadata) as JSON texts */
+    PyObject *encode_meta;     /* Python: the meta of a node -> (value or None, metadata) as JSON texts */
     PyObject *identity;        /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
     fe_reserved reserved;

@@ -380,14 +380,32 @@ static int view_objects(view *v)
 }
 
 /* The texts of a node whose meta may have changed. */
-static int view_text(view *v, uint32_t id, pt2_node_text *out)
+/* Whether texts are those of the meta that the file has: then its document says it better, with fields unknown to us. */
+static int are_of_file(view *v, uint32_t id, PyObject *texts)
+{
+    PyObject *meta = graph_meta_in_file(v->owner, id), *before;
+
+    if (!meta)
+        return PyErr_Occurred() ? -1 : 0;
+    before = PyObject_CallOneArg(v->owner->state->encode_meta, meta);
+    Py_DECREF(meta);
+    int result = before ? PyObject_RichCompareBool(before, texts, Py_EQ) : -1;
+    Py_XDECREF(before);
+    return result;
+}
+
+static int view_text(view *v, uint32_t id, bool is_ours, pt2_node_text *out)
 {
     PyObject *node = graph_node(v->owner, id), *value, *metadata;
-    PyObject *texts = node ? PyObject_CallOneArg(v->owner->state->encode_meta, node) : NULL;
-    int result = -1;
+    PyObject *meta = node ? meta_new((NodeObject *)node) : NULL;
+    PyObject *texts = meta ? PyObject_CallOneArg(v->owner->state->encode_meta, meta) : NULL;
+    int result = -1, same = !texts ? -1 : is_ours ? are_of_file(v, id, texts) : 0;
 
     Py_XDECREF(node);
-    if (texts && PyArg_ParseTuple(texts, "OO;encode_meta gives (value, metadata)", &value, &metadata)) {
+    Py_XDECREF(meta);
+    if (same > 0)
+        result = 0;
+    else if (same == 0 && PyArg_ParseTuple(texts, "OO;encode_meta gives (value, metadata)", &value, &metadata)) {
         out->given = true;
         out->value = value == Py_None ? NULL : hold_text(v, value);
         out->metadata = hold_text(v, metadata);
@@ -411,7 +429,7 @@ static int view_texts(view *v, bool is_ours)
     v->graph.text_count = count;
     for (uint32_t id = 1; id < count && id < v->owner->core->node_count; id++) {
         if (fe_node_is_listed(v->owner->core, id) && v->owner->core->nodes[id].op != FE_OP_OUTPUT &&
-            !(is_ours && graph_is_untouched(v->owner, id)) && view_text(v, id, &texts[id]) < 0)
+            !(is_ours && graph_is_untouched(v->owner, id)) && view_text(v, id, is_ours, &texts[id]) < 0)
             return -1;
     }
     return 0;

@@ -208,11 +208,26 @@ static int first_touch(StorageObject *s)
     return result;
 }
 
+/* Reading a mapping beyond the end of its file ends the process: see at each touch whether the file is still as long. */
+static int check_mapping(const StorageObject *s)
+{
+    const pt2_entry *e = s->source.entry;
+    struct stat st;
+
+    if (fstat(pt2_archive_fd(s->source.archive), &st) == 0 && (uint64_t)st.st_size >= e->offset + e->size)
+        return 0;
+    return raise_format_error(PyType_GetModuleState(Py_TYPE(s)), PT2_IO, e->name,
+                              "the file was cut short since it was opened; open it again, with mmap=False when that "
+                              "can happen");
+}
+
 int storage_touch(PyObject *storage, const char **data)
 {
     StorageObject *s = (StorageObject *)storage;
 
     if (atomic_load_explicit(&s->state, memory_order_acquire) != READY && first_touch(s) < 0)
+        return -1;
+    if (s->mapping && check_mapping(s) < 0)
         return -1;
     *data = s->data;
     return 0;

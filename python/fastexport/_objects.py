@@ -5,14 +5,12 @@ The C part calls these. `make_object` gives one and the same object for the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
 from fastexport._operators import Operator, operator_for
-
-if TYPE_CHECKING:
-    from fastexport._core import Node
 
 # pt2_object_kind of csrc/pt2/program.h
 _DTYPE, _LAYOUT, _MEMORY_FORMAT, _DEVICE, _TARGET, _CUSTOM = range(1, 7)
@@ -105,9 +103,9 @@ def _decode_value(value: Any) -> Any:
     return decode_value(*value)
 
 
-def encode_meta(node: Node) -> tuple[str | None, str]:
-    """The value and the metadata of a node as JSON texts, for the writer."""
+def encode_meta(meta: Mapping[Any, Any]) -> tuple[str | None, str]:
+    """The value and the metadata of a node's meta as JSON texts, for the writer."""
     from fastexport._meta_json import metadata_json, value_json
 
-    value = node.meta.get("val")
-    return None if value is None else value_json(value), metadata_json(node.meta)
+    value = meta.get("val")
+    return None if value is None else value_json(value), metadata_json(meta)

@@ -150,7 +150,7 @@ class ExportedProgram:
         """The modules of the program, the program itself first."""
         from fastexport._signature import module_calls_of
 
-        return module_calls_of(self._program)
+        return module_calls_of(self._graph, self._program)
 
     @property
     def call_spec(self) -> CallSpec:

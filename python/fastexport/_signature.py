@@ -353,24 +353,32 @@ def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
     )
 
 
-def module_calls_of(program: Program) -> list[ModuleCallEntry]:
-    """The module call graph of a file."""
-    entries = program.json("model", "graph_module", "module_call_graph")
-    return [ModuleCallEntry(entry["fqn"], _call_signature(entry.get("signature"))) for entry in entries]
-
-
-def _call_signature(signature: dict[str, Any] | None) -> ModuleCallSignature | None:
+def module_calls_of(graph: Graph, program: Program) -> list[ModuleCallEntry]:
+    """The module call graph of a file, with the names that the graph's nodes have now."""
     from fastexport._treespec import TreeSpec
 
-    if signature is None:
-        return None
-    return ModuleCallSignature(
-        [_argument_of_json(argument) for argument in signature["inputs"]],
-        [_argument_of_json(argument) for argument in signature["outputs"]],
-        TreeSpec.from_json(signature["in_spec"]),
-        TreeSpec.from_json(signature["out_spec"]),
-        signature.get("forward_arg_names"),
-    )
+    renamed = graph._renamed()
+    fields = program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
+
+    def argument(json: Mapping[str, Any]) -> ArgumentSpec:
+        found = _argument_of_json(json)
+        if not isinstance(found, ConstantArgument):
+            found.name = renamed.get(found.name) or found.name
+        return found
+
+    def signature(json: dict[str, Any]) -> ModuleCallSignature:
+        return ModuleCallSignature(
+            [argument(item) for item in json["inputs"]],
+            [argument(item) for item in json["outputs"]],
+            TreeSpec.from_json(json["in_spec"], fields),
+            TreeSpec.from_json(json["out_spec"], fields),
+            json.get("forward_arg_names"),
+        )
+
+    return [
+        ModuleCallEntry(entry["fqn"], signature(entry["signature"]) if entry.get("signature") else None)
+        for entry in program.json("model", "graph_module", "module_call_graph")
+    ]
 
 
 def _input_spec(spec: tuple[Any, ...], program: Program) -> InputSpec:

@@ -422,10 +422,12 @@ class SymFloat(_Number):
     def __trunc__(self) -> Any:
         return _call(int, "TruncToInt", self, kind=SymInt)
 
-    def __round__(self, digits: None = None) -> Any:
-        if digits is not None:
-            return NotImplemented
-        return _call(round, "RoundToInt", self, kind=SymInt)
+    def __round__(self, digits: int | None = None) -> Any:
+        from fastexport._core import Expr
+
+        if digits is None:
+            return _call(round, "RoundToInt", self, kind=SymInt)
+        return _number(SymFloat, Expr.make("RoundDecimal", self.expr, digits), _hint(round, self, digits))
 
 
 class SymBool(_Symbolic):

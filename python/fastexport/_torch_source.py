@@ -8,6 +8,7 @@ outputs stand for is kept by the core, so that it follows edits of the graph.
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from fastexport import _signature as ours
 from fastexport import _torch, _torch_export
 from fastexport._errors import Fault, LintError
 from fastexport._graph import Graph
-from fastexport._program import ExportedProgram, GraphModule
+from fastexport._program import ExportedProgram, GraphModule, _from_bytes
 from fastexport._state import InputTargets
 from fastexport.acceleration._serialization import _no_collection
 
@@ -228,9 +229,16 @@ class TorchProgram(ExportedProgram):
             return [Fault("FX400", "torch", True, None, None, None, str(error))]
         return []
 
-    def save(self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
-        """Write the program as torch.export.save does."""
+    def save(
+        self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None, verify: bool = True
+    ) -> None:
+        """Write the program as torch.export.save does; torch's verifier passes it first in any case."""
         torch.export.save(self.to_torch(), path_or_file, extra_files=dict(extra_files) if extra_files else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = io.BytesIO()
+        self.save(file)
+        return _from_bytes, (file.getvalue(), None)
 
     # ---- to torch
 
