@@ -634,6 +634,10 @@ def test_tensor_meta(s0, u0):
     assert made == TensorMeta("float32", (2, 3, 5)) and made.stride == (15, 5, 1)
     with pytest.raises(KeyError, match="u0"):
         meta.evaluate(s0=2)
+    assert list(map(str, TensorMeta("int8", (2, u0, s0)).stride)) == ["s0*Max(1, u0)", "s0", "1"]
+    assert repr(TensorMeta("int8", (2, u0, s0))) == repr(TensorMeta("int8", (2, u0, s0), (u0 * s0, s0, 1)))
+    assert repr(TensorMeta("int8", (2, u0))) == "TensorMeta(i8[2, u0], cpu)"
+    assert repr(TensorMeta("int8", (2, s0), (1, 2))) == "TensorMeta(i8[2, s0], cpu, stride=(1, 2))"
     plain = TensorMeta("int64", (2, 0, 3))
     assert (plain.symbols, plain.numel, plain.nbytes, plain.evaluate()) == ((), 0, 0, plain)
     assert (TensorMeta("int8", ()).numel, TensorMeta("int8", (4,)).nbytes) == (1, 4)
@@ -708,6 +712,50 @@ def test_shapes_of_all_samples():
         symbolic += bool(sizes)
         assert not [text for text in map(str, shapes.values()) if any(name in text for name in sizes)]
     assert symbolic > 5
+
+
+OUT_OF_MEMORY = f"""
+import _testcapi
+from fastexport import Expr, ValueRange
+
+size = {SIZE("s0")!r}
+text = f"Add(Mul(Integer(2), {{size}}), FloorDiv({{size}}, Integer(2)), Max(Symbol('u0', integer=True), Integer(0)))"
+expr, ranges = Expr(text), {{"s0": ValueRange(2, 9), "u0": ValueRange(0.5, 2.0)}}
+calls = [
+    lambda: Expr(text),
+    lambda: Expr.make("FloorDiv", Expr.make("Add", expr, 2, 0.5), 4),
+    lambda: Expr.make("And", True, Expr.make("StrictLessThan", expr, float("inf"))),
+    lambda: expr.simplify(),
+    lambda: expr.subs({{"s0": expr}}, u0=3),
+    lambda: expr.bounds(ranges),
+    lambda: expr.evaluate(s0=3, u0=4),
+]
+failures = 0
+for call in calls:
+    wanted = repr(call())
+    for once in (True, False):
+        good = start = 0
+        while good < 8:
+            _testcapi.set_nomemory(start, start + 1 if once else 0)
+            try:
+                made = call()
+            except MemoryError:
+                made = None
+            finally:
+                _testcapi.remove_mem_hooks()
+            assert made is None or repr(made) == wanted
+            good = 0 if made is None else good + 1
+            failures += made is None
+            start += 1
+print(failures)
+"""
+
+
+def test_without_memory_there_is_a_memory_error():
+    pytest.importorskip("_testcapi")
+    result = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 50
 
 
 def test_no_torch_is_imported():

@@ -309,6 +309,63 @@ def test_tree_spec_that_imports(tmp_path, monkeypatch):
         sys.modules.pop("made_by_test", None)
 
 
+CODE = "__import__('os').mkdir('RAN_CODE')"
+
+
+def in_function_line(document):
+    signature = document["graph_module"]["module_call_graph"][0]["signature"]
+    signature["forward_arg_names"] = [f"x):\n    pass\n{CODE}\ndef other(self, x"]
+
+
+def in_keywords_of_inputs(document):
+    signature = document["graph_module"]["module_call_graph"][0]["signature"]
+    protocol, spec = json.loads(signature["in_spec"])
+    keywords = {"type": "builtins.dict", "context": json.dumps([f"x=({CODE}),**more"]), "children_spec": [LEAF]}
+    spec["children_spec"] = [{**spec["children_spec"][0], "children_spec": []}, keywords]
+    signature["in_spec"] = json.dumps([protocol, spec])
+
+
+def in_keyword_of_call(document):
+    (call,) = [node for node in document["graph_module"]["graph"]["nodes"] if node["target"].endswith(".cond")]
+    call["inputs"][0].update(name=f"pred=({CODE}),z", kind=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("linear", in_function_line), ("linear", in_keywords_of_inputs), ("cond_", in_keyword_of_call)],
+)
+@pytest.mark.parametrize("fast", [True, False])
+def test_names_that_torch_writes_into_code(tmp_path, monkeypatch, name, change, fast):
+    path = changed(tmp_path, name, change)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(_torch_export, "FAST", fast and _torch_export.FAST)
+    with pytest.raises((ValueError, fastexport.FormatError), match="RAN_CODE|in code"):
+        fastexport.load(path).to_torch().module()
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("value", [fastexport.SymInt(CODE, 2), (fastexport.SymFloat(CODE),)])
+def test_expression_that_an_edit_set(tmp_path, monkeypatch, value):
+    monkeypatch.chdir(tmp_path)
+    ep = fastexport.load(sample("linear"))
+    next(node for node in ep.graph.nodes if node.op == "call_function").meta["val"] = value
+    with pytest.raises(fastexport.VerifyError, match="expression"):
+        ep.to_torch()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("attribute", ["name", "target"])
+def test_name_that_an_edit_set(tmp_path, monkeypatch, attribute):
+    monkeypatch.chdir(tmp_path)
+    ep = fastexport.load(sample("linear"))
+    setattr(ep.graph.node("x"), attribute, f"x={CODE}")
+    with pytest.raises((ValueError, fastexport.VerifyError), match="RAN_CODE"):
+        ep.to_torch().module()
+    assert os.listdir(tmp_path) == []
+
+
 def hostile_files():
     cases = json.loads((HOSTILE / "expected.json").read_text())
     return [name for name, case in cases.items() if case["outcome"] != "error" or case.get("also_ok")]

@@ -123,12 +123,9 @@ static fe_expr decide_two(const arguments *a, bool max)
     fe_expr_split_term(&a->items[1], &second, &y, &y_count);
     if (x_count != y_count || memcmp(x, y, x_count * sizeof *x) != 0)
         return NULL;
-    unsigned signs = FE_SIGN_PLUS;
     for (uint32_t i = 0; i < x_count; i++) {
-        unsigned s = fe_expr_signs(x[i]);
-        if (s & FE_SIGN_MINUS)
+        if (fe_expr_signs(x[i]) & FE_SIGN_MINUS)
             return NULL;
-        signs |= s;
     }
     return (fe_number_compare(first, second) > 0) == max ? a->items[0] : a->items[1];
 }

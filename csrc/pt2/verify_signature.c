@@ -5,6 +5,8 @@
  */
 #include "verify.h"
 
+#include "texts.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -371,16 +373,32 @@ static void check_leaves(checker *c, const char *what, const char *key, uint32_t
                          values, what, leaves);
 }
 
+/* The leaves of a tree spec that an edit has put in the place of the document's; -1 when it is none, which is reported. */
+static int leaves_of(checker *c, const char *key, uint32_t *leaves)
+{
+    yyjson_val *signature = yyjson_obj_get(yyjson_arr_get_first(c->scope->graph->calls), "signature");
+    yyjson_val *spec = yyjson_obj_get(signature, key);
+    pt2_path root = {.parent = NULL};
+    const pt2_path *path = PT2_KEY_TEXT(PT2_KEY(&root, "module_call_graph"), key);
+    pt2_treespec_facts facts;
+
+    if (pt2_treespec_check(yyjson_is_str(spec) ? yyjson_get_str(spec) : "", yyjson_get_len(spec), NULL, &facts, path,
+                           c->v->report) < 0)
+        return -1;
+    *leaves = (uint32_t)facts.leaves;
+    return 0;
+}
+
 static void check_trees(checker *c, yyjson_val *signature)
 {
     const fe_signature *s = c->signature;
+    uint32_t in = count_tags(yyjson_obj_get(signature, "input_specs"), "user_input", "constant_input");
+    uint32_t out = count_tags(yyjson_obj_get(signature, "output_specs"), "user_output", "loss_output");
 
-    check_leaves(c, "inputs", "in_spec",
-                 count_tags(yyjson_obj_get(signature, "input_specs"), "user_input", "constant_input"),
-                 count_kind(s->inputs, s->input_count, FE_INPUT_USER, FE_INPUT_USER));
-    check_leaves(c, "outputs", "out_spec",
-                 count_tags(yyjson_obj_get(signature, "output_specs"), "user_output", "loss_output"),
-                 count_kind(s->outputs, s->output_count, FE_OUTPUT_USER, FE_OUTPUT_LOSS));
+    if (c->scope->graph->calls && (leaves_of(c, "in_spec", &in) < 0 || leaves_of(c, "out_spec", &out) < 0))
+        return;
+    check_leaves(c, "inputs", "in_spec", in, count_kind(s->inputs, s->input_count, FE_INPUT_USER, FE_INPUT_USER));
+    check_leaves(c, "outputs", "out_spec", out, count_kind(s->outputs, s->output_count, FE_OUTPUT_USER, FE_OUTPUT_LOSS));
 }
 
 /* ---- */
@@ -405,7 +423,8 @@ int pt2_verify_signature(pt2_verifier *v, const pt2_scope *s)
         check_outputs(&c);
         if (module)
             check_trees(&c, yyjson_obj_get(module, "signature"));
-        result = pt2_verify_module_calls(v, s, yyjson_obj_get(module, "module_call_graph"));
+        result = pt2_verify_module_calls(
+            v, s, s->graph->calls ? s->graph->calls : yyjson_obj_get(module, "module_call_graph"));
     }
     fe_reserved_clear(&c.parameters);
     fe_reserved_clear(&c.buffers);

@@ -379,7 +379,7 @@ static void write_module(pt2_graph_writer *g, yyjson_val *json)
         else if (yyjson_equals_str(key, "signature") && g->core->signature)
             pt2_write_signature(g, value);
         else if (yyjson_equals_str(key, "module_call_graph"))
-            pt2_write_calls(g, value);
+            pt2_write_calls(g, g->graph->calls ? g->graph->calls : value);
         else
             pt2_json_write(value, g->w->out);
     }

@@ -288,6 +288,7 @@ struct view {
     GraphObject *owner; /* strong */
     view **inner;       /* as many as graph.subgraphs */
     PyObject *held;     /* list: what keeps texts alive */
+    pt2_json calls;     /* what graph.calls is of */
     uint64_t version;   /* of the core, when the view was made */
     const view *outer;
     uint32_t depth;
@@ -308,6 +309,7 @@ static void view_free(view *v)
     PyMem_RawFree(v->graph.subgraphs);
     PyMem_RawFree(v->graph.objects);
     PyMem_RawFree((void *)(uintptr_t)v->graph.texts);
+    pt2_json_clear(&v->calls);
     Py_XDECREF(v->held);
     Py_XDECREF(v->owner);
     PyMem_RawFree(v);
@@ -541,7 +543,28 @@ static void view_set_busy(view *v, bool busy)
 }
 
 /* The view of a graph given by a caller, ready for C that runs without the GIL. */
-static view *view_of(ProgramObject *self, PyObject *graph)
+/* calls: the module call graph as JSON text, or None for the file's. */
+static int view_calls(ProgramObject *self, view *v, PyObject *calls)
+{
+    Py_ssize_t len;
+    pt2_report r;
+
+    if (!calls || calls == Py_None)
+        return 0;
+    const char *text = PyUnicode_AsUTF8AndSize(calls, &len);
+    if (!text)
+        return -1;
+    pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
+    int result = pt2_json_parse_copy(&v->calls, text, (size_t)len, &fe_python_allocator, NULL, &r);
+    if (result < 0)
+        raise_report(self->archive->state, &r);
+    else
+        v->graph.calls = yyjson_doc_get_root(v->calls.doc);
+    pt2_report_clear(&r);
+    return result;
+}
+
+static view *view_of(ProgramObject *self, PyObject *graph, PyObject *calls)
 {
     view *v;
 
@@ -550,25 +573,25 @@ static view *view_of(ProgramObject *self, PyObject *graph)
         return NULL;
     }
     v = view_new(&(view_maker){.program = self}, (GraphObject *)graph, NULL);
-    if (v && view_is_current(v) < 0) {
+    if (v && (view_calls(self, v, calls) < 0 || view_is_current(v) < 0)) {
         view_free(v);
         return NULL;
     }
     return v;
 }
 
-PyDoc_STRVAR(program_verify_doc, "verify($self, graph, strict, /)\n--\n\n"
+PyDoc_STRVAR(program_verify_doc, "verify($self, graph, strict, calls=None, /)\n--\n\n"
                                  "Check the program as it is now; the faults, as a list of tuples.");
 
 static PyObject *Program_verify(PyObject *o, PyObject *args)
 {
     ProgramObject *self = (ProgramObject *)o;
-    PyObject *graph, *faults;
+    PyObject *graph, *calls = NULL, *faults;
     pt2_report r;
     int strict, result;
     view *v;
 
-    if (!PyArg_ParseTuple(args, "Op:verify", &graph, &strict) || !(v = view_of(self, graph)))
+    if (!PyArg_ParseTuple(args, "Op|O:verify", &graph, &strict, &calls) || !(v = view_of(self, graph, calls)))
         return NULL;
     pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
     view_set_busy(v, true);
@@ -584,20 +607,20 @@ static PyObject *Program_verify(PyObject *o, PyObject *args)
 }
 
 PyDoc_STRVAR(program_write_doc,
-             "write($self, graph, /)\n--\n\n"
+             "write($self, graph, calls=None, /)\n--\n\n"
              "The model.json of the program as it is now, as bytes. Raises FormatError for what the\n"
-             "format can't say.");
+             "format can't say. calls: a module call graph as JSON text, in the place of the file's.");
 
-static PyObject *Program_write(PyObject *o, PyObject *graph)
+static PyObject *Program_write(PyObject *o, PyObject *args)
 {
     ProgramObject *self = (ProgramObject *)o;
-    PyObject *bytes = NULL;
+    PyObject *graph, *calls = NULL, *bytes = NULL;
     pt2_report r;
     fe_buffer out;
     int result;
-    view *v = view_of(self, graph);
+    view *v;
 
-    if (!v)
+    if (!PyArg_ParseTuple(args, "O|O:write", &graph, &calls) || !(v = view_of(self, graph, calls)))
         return NULL;
     pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
     fe_buffer_init(&out, &fe_python_allocator);
@@ -731,7 +754,7 @@ static PyMethodDef program_methods[] = {
     {"ranges", Program_ranges, METH_NOARGS,
      "ranges($self, /)\n--\n\nTuples (expression, least or None, greatest or None, whether the program uses it)."},
     {"verify", Program_verify, METH_VARARGS, program_verify_doc},
-    {"write", Program_write, METH_O, program_write_doc},
+    {"write", Program_write, METH_VARARGS, program_write_doc},
     {"canonical", Program_canonical, METH_NOARGS, program_canonical_doc},
     {"is_unchanged", Program_is_unchanged, METH_O, program_is_unchanged_doc},
     {NULL, NULL, 0, NULL},

@@ -18,7 +18,7 @@ from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets, Storages, TensorDict
 
 if TYPE_CHECKING:
-    from fastexport._core import Program, Tensor
+    from fastexport._core import Node, Program, Tensor
     from fastexport._signature import ExportGraphSignature, ModuleCallEntry
     from fastexport._treespec import TreeSpec
 
@@ -88,12 +88,14 @@ class ExportedProgram:
         set_(self, "_inputs", InputTargets(self._graph))
         set_(self, "_weights", TensorDict(program, self._storages, self._inputs, constants=False))
         set_(self, "_constants", TensorDict(program, self._storages, self._inputs, constants=True))
+        set_(self, "_calls", None)
         set_(self, "faults", [Fault(*fault) for fault in [*program.archive.faults, *program.faults]])
 
     _storages: Storages
     _weights: TensorDict
     _constants: TensorDict
     _inputs: InputTargets
+    _calls: list[dict[str, Any]] | None  # the module call graph, in the file's form, once an edit has changed it
     faults: list[Fault]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -150,7 +152,15 @@ class ExportedProgram:
         """The modules of the program, the program itself first."""
         from fastexport._signature import module_calls_of
 
-        return module_calls_of(self._graph, self._program)
+        return module_calls_of(self)
+
+    def _module_calls(self) -> list[dict[str, Any]]:
+        """The module call graph in the file's form and with the file's names of nodes."""
+        calls = self._program.json("model", "graph_module", "module_call_graph") if self._calls is None else self._calls
+        return calls or []
+
+    def _set_module_calls(self, calls: list[dict[str, Any]]) -> None:
+        object.__setattr__(self, "_calls", calls)
 
     @property
     def call_spec(self) -> CallSpec:
@@ -161,17 +171,18 @@ class ExportedProgram:
 
     @property
     def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The arguments the program was exported with: (args, kwargs), or None.
+        """The arguments the program was exported with: (args, kwargs), or None; also once it takes others.
 
         They are pickled in the file; only tensors and plain containers are read, nothing is called.
 
         Raises:
             FormatError: the pickle asks for anything else; the message names it.
         """
+        from fastexport._interface import takes_other_inputs
         from fastexport._unpickle import load_example_inputs
 
         entry = self._program.sample_inputs
-        if entry is None or not self._storages[entry].nbytes:
+        if entry is None or takes_other_inputs(self) or not self._storages[entry].nbytes:
             return None
         return load_example_inputs(_core.Archive(self._storages[entry]), entry=entry)
 
@@ -262,7 +273,9 @@ class ExportedProgram:
         self.verify()
 
     def _check(self, *, strict: bool, limit: int | None) -> list[Fault]:
-        found = self._program.verify(self._graph, strict)
+        from fastexport._interface import calls_text
+
+        found = self._program.verify(self._graph, strict, calls_text(self))
         if limit is not None:
             found += self._program.check_payloads(limit)
         faults = [Fault(*fault) for fault in found]
@@ -279,6 +292,104 @@ class ExportedProgram:
         from fastexport._save import save
 
         save(self, path_or_file, extra_files=extra_files, verify=verify)
+
+    # ---- inputs and outputs
+
+    def rename_input(self, old: str, new: str) -> None:
+        """Give an input another name, in the graph, the signature and the calling convention of modules.
+
+        Args:
+            old: the name of its placeholder.
+            new: a name that no node has.
+
+        Raises:
+            ValueError: there is no such input, or the name is taken.
+        """
+        from fastexport import _interface
+
+        _interface.rename_input(self, old, new)
+
+    def add_input(self, name: str, value: Any) -> Node:
+        """Add an input: the last positional argument of the program.
+
+        Args:
+            name: of its placeholder, and of the parameter.
+            value: its `TensorMeta`, or `SymInt` and the like: what the program may rely on.
+
+        Returns:
+            The placeholder, which nobody uses yet.
+
+        Raises:
+            ValueError: the name is taken.
+
+        >>> import fastexport
+        >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
+        >>> ep.add_input("scale", fastexport.TensorMeta(fastexport.DType("float32"), ()))
+        scale
+        >>> ep.graph_signature.user_inputs
+        ('x', 'scale')
+        """
+        from fastexport import _interface
+
+        return _interface.add_input(self, name, value)
+
+    def remove_input(self, name: str) -> None:
+        """Remove an input that nobody uses, with its weight or its argument.
+
+        Args:
+            name: the name of its placeholder.
+
+        Raises:
+            ValueError: there is no such input, something uses or updates it, or its argument is a field of a container
+                that can't lose it.
+        """
+        from fastexport import _interface
+
+        _interface.remove_input(self, name)
+
+    def remove_unused_inputs(self, *, user_inputs: bool = False) -> list[str]:
+        """Remove parameters, buffers and constants that nobody uses, with their weights.
+
+        Args:
+            user_inputs: the caller's arguments too; the program is then called without them.
+
+        Returns:
+            The names of the placeholders that are gone.
+
+        >>> import fastexport
+        >>> ep = fastexport.load("tests/data/pt2/samples/current/shared_weights.pt2")
+        >>> ep.remove_unused_inputs(), "emb.weight" in ep.state_dict
+        (['p_emb_weight'], False)
+        """
+        from fastexport import _interface
+
+        return _interface.remove_unused_inputs(self, user_inputs)
+
+    def add_output(self, node: Node) -> None:
+        """Return a node's value too, as the last result. A program that returns one value then returns a tuple.
+
+        Args:
+            node: of the program's graph.
+
+        Raises:
+            ValueError: it is none.
+        """
+        from fastexport import _interface
+
+        _interface.add_output(self, node)
+
+    def remove_output(self, which: str | int) -> None:
+        """Return one of the results no longer.
+
+        Args:
+            which: the name of its node, or its number among the results.
+
+        Raises:
+            ValueError: there is no such result, or it is the only one.
+        """
+        from fastexport import _interface
+
+        _interface.remove_output(self, which)
 
     # ---- passes
 

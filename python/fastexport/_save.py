@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
 from fastexport._errors import FormatError
+from fastexport._interface import calls_text, takes_other_inputs
 from fastexport._state import OpaqueValue, TensorDict
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def save(
 def _is_untouched(program: ExportedProgram) -> bool:
     """Whether it is what was read, for sure."""
     states = (program.state_dict, program.constants)
+    if program._calls is not None:
+        return False
     return program._program.is_unchanged(program.graph) and all(state.is_unchanged() for state in states)
 
 
@@ -125,8 +128,8 @@ def _encoded(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
 def _model_json(program: ExportedProgram) -> Source:
     """The document: the file's own where nothing changed."""
     core = program._program
-    if not core.is_unchanged(program.graph):
-        text = core.write(program.graph)
+    if program._calls is not None or not core.is_unchanged(program.graph):
+        text = core.write(program.graph, calls_text(program))
         if text != core.canonical():
             return text
     return core.archive, core.model_entry
@@ -136,6 +139,8 @@ def _changed_parts(program: ExportedProgram, extras: Mapping[str, bytes] | None)
     """Every entry of the archive in its order, with what changed in its place."""
     core = program._program
     changed: dict[str, Source | None] = {core.model_entry: _model_json(program)}
+    if core.sample_inputs is not None and takes_other_inputs(program):
+        changed[core.sample_inputs] = b""
     for state, folder in ((program.state_dict, "weights"), (program.constants, "constants")):
         if not state.is_unchanged():
             changed.update(_payload_parts(state, folder, core))
@@ -159,7 +164,7 @@ def _new_parts(program: ExportedProgram, extras: Mapping[str, bytes]) -> list[tu
     for state, folder in ((program.state_dict, "weights"), (program.constants, "constants")):
         parts += [(name, source) for name, source in _payload_parts(state, folder, core).items() if source is not None]
     parts.append((f"models/{core.model}.json", _model_json(program)))
-    inputs = core.sample_inputs
+    inputs = None if takes_other_inputs(program) else core.sample_inputs
     parts.append((f"data/sample_inputs/{core.model}.pt", b"" if inputs is None else (core.archive, inputs)))
     parts += [(f"extra/{name}", text) for name, text in extras.items()]
     return parts + list(_MARKERS)

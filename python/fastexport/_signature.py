@@ -14,6 +14,7 @@ from fastexport._records import Record
 if TYPE_CHECKING:
     from fastexport._core import Program
     from fastexport._graph import Graph
+    from fastexport._program import ExportedProgram
 
 
 class TensorArgument(Record):
@@ -353,12 +354,12 @@ def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
     )
 
 
-def module_calls_of(graph: Graph, program: Program) -> list[ModuleCallEntry]:
-    """The module call graph of a file, with the names that the graph's nodes have now."""
+def module_calls_of(program: ExportedProgram) -> list[ModuleCallEntry]:
+    """The module call graph of a program, with the names that its nodes have now."""
     from fastexport._treespec import TreeSpec
 
-    renamed = graph._renamed()
-    fields = program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
+    renamed = program.graph._renamed()
+    fields = program._program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
 
     def argument(json: Mapping[str, Any]) -> ArgumentSpec:
         found = _argument_of_json(json)
@@ -377,7 +378,7 @@ def module_calls_of(graph: Graph, program: Program) -> list[ModuleCallEntry]:
 
     return [
         ModuleCallEntry(entry["fqn"], signature(entry["signature"]) if entry.get("signature") else None)
-        for entry in program.json("model", "graph_module", "module_call_graph")
+        for entry in program._module_calls()
     ]
 
 

@@ -30,21 +30,29 @@ def _check_size(size: Any, what: str) -> None:
         raise ValueError(f"the {what} of a tensor holds numbers of 64 bits, not {size}")
 
 
-def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...] | None:
-    """The strides of a tensor whose elements lie in order; None when they are products of symbols."""
+def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...]:
+    """The strides of a tensor whose elements lie in order; each size counts as 1 at least, as in torch."""
     strides: list[int | SymInt] = []
     step: int | SymInt = 1
     for size in reversed(shape):
         strides.append(step)
-        if size == 1:
-            continue
+        step = step * (size.max(1) if isinstance(size, SymInt) else max(size, 1))
+    return tuple(reversed(strides))
+
+
+def _in_order(shape: tuple[int | SymInt, ...], strides: tuple[int | SymInt, ...]) -> bool:
+    """Whether these are the strides of elements in order; those of unknown sizes are taken to be."""
+    step: int | SymInt | None = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if step is None:
+            return True
+        if stride != step and not (isinstance(step, SymInt) and stride == step.max(1)):
+            return False
         if isinstance(step, int) and isinstance(size, int):
             step = step * max(size, 1)
-        elif step == 1:
-            step = size
-        elif len(strides) < len(shape):
-            return None
-    return tuple(reversed(strides))
+        elif size != 1:
+            step = size if step == 1 else None
+    return True
 
 
 class TensorMeta:
@@ -95,8 +103,8 @@ class TensorMeta:
 
         Raises:
             TypeError: something is of a type that it can't be.
-            ValueError: a name is none; stride and shape are of different lengths; or stride has to be given, because it
-                would be a product of symbols.
+            ValueError: a name is none; or stride and shape are of different lengths.
+            OverflowError: a stride, a product of sizes, does not fit in 64 bits.
         """
         dtype, device, layout = from_torch(dtype), from_torch(device), from_torch(layout)
         set_ = object.__setattr__
@@ -105,8 +113,6 @@ class TensorMeta:
         set_(self, "layout", layout if isinstance(layout, Layout) else Layout(layout))
         sizes = _sizes(shape, "shape")
         strides = _contiguous(sizes) if stride is None else _sizes(stride, "stride")
-        if strides is None:
-            raise ValueError(f"the stride of a tensor of shape {sizes} is no plain number; give it")
         if len(sizes) != len(strides):
             raise ValueError(f"a tensor of {len(sizes)} dimensions has no {len(strides)} strides")
         if type(requires_grad) is not bool:
@@ -228,8 +234,7 @@ class TensorMeta:
 
     def __repr__(self) -> str:
         parts = [str(self), str(self.device)]
-        in_order = _contiguous(self.shape)
-        if in_order is not None and in_order != self.stride:
+        if not _in_order(self.shape, self.stride):
             parts.append(f"stride=({', '.join(map(str, self.stride))})")
         if self.layout.name != "strided":
             parts.append(f"layout={self.layout}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -89,6 +90,7 @@ def _configure() -> bool:
 
 
 FAST = _configure()
+_lock = threading.Lock()
 
 
 # ---- what a file says, as torch has it -----------------------------------------------------------------------------
@@ -121,7 +123,10 @@ class FileReader:
         }
         self._ranges = {name: _range_of(*bounds) for name, bounds in ranges.items()}
         self._reader = serialize.GraphModuleDeserializer()
-        read = self._reader.deserialize(_decode(schema.GraphModule, empty), {}, constants, example_inputs, self._ranges)
+        with _lock:  # torch notes its reader in a global
+            read = self._reader.deserialize(
+                _decode(schema.GraphModule, empty), {}, constants, example_inputs, self._ranges
+            )
         self.module_meta: dict[str, Any] = read.graph_module.meta
         self.example_inputs = read.example_inputs
         self._mode = self._reader.fake_tensor_mode

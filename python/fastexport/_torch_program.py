@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import keyword
 from collections.abc import Collection, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def to_torch(
     if not pickles:
         _refuse_pickles(ep)
     if not _torch_export.FAST:
+        _check_graph(ep.graph)
         return _through_a_file(ep, example_inputs)
     with _no_collection():
         return _Build(ep, copy, example_inputs, pickles).program()
@@ -68,7 +70,8 @@ def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> None:
 
     Raises:
         VerifyError: it has errors.
-        ValueError: a guard is not of the known form; or a tree spec would have something imported.
+        ValueError: a guard is not of the known form; a tree spec would have something imported; or what torch would
+            write into code as a name is none.
     """
     faults = [fault for fault in ep._check(strict=False, limit=None) if fault.is_error]
     if faults:
@@ -77,14 +80,44 @@ def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> None:
         if fault.kind == "guard":
             raise ValueError(f"torch would run this: {fault.message}")
     for entry in _module_calls(ep):
-        signature = entry.get("signature")
-        for text in (signature["in_spec"], signature["out_spec"]) if signature else ():
-            for name in TreeSpec.from_json(text).imports():
-                if name not in allow:
-                    raise ValueError(
-                        f"a tree spec of module {entry['fqn']!r} would have torch import {name!r}; "
-                        f"if you trust it, give allow=[{name!r}]"
-                    )
+        if entry.get("signature"):
+            _check_call(entry["fqn"], entry["signature"], allow)
+
+
+def _check_call(module: str, signature: Mapping[str, Any], allow: Collection[str]) -> None:
+    """The calling convention of a module: torch writes the names of arguments into code, and reads the tree specs."""
+    specs = [TreeSpec.from_json(signature[which]) for which in ("in_spec", "out_spec")]
+    for spec in specs:
+        for name in spec.imports():
+            if name not in allow:
+                raise ValueError(
+                    f"a tree spec of module {module!r} would have torch import {name!r}; "
+                    f"if you trust it, give allow=[{name!r}]"
+                )
+    names = list(signature.get("forward_arg_names") or ())
+    if specs[0].num_children == 2 and specs[0].child(1).type is dict:
+        names += specs[0].child(1).context
+    for name in names:
+        if not _is_word(name):
+            raise ValueError(f"module {module!r} has an argument {name!r}, which can't be the name of one")
+
+
+def _check_graph(graph: Graph) -> None:
+    """What torch writes into the code of a graph beside the names of nodes, which are checked already."""
+    for node in graph.nodes:
+        _check_node(node)
+    for subgraph in (graph.subgraphs or {}).values():
+        _check_graph(subgraph)
+
+
+def _check_node(node: Any) -> None:
+    words = [node.target] if node.op == "placeholder" else node.kwargs
+    if not all(map(_is_word, words)):
+        raise ValueError(f"node {node.name!r} has {list(words)}, which can't be names in code")
+
+
+def _is_word(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _refuse_pickles(ep: ExportedProgram) -> None:
@@ -192,6 +225,7 @@ class _Filling:
         for node, place, name in zip(self.built.nodes, places, names, strict=False):
             if node.op == "get_attr" and node.target not in self.members:
                 self.members[node.target] = self._member(node.target)
+            _check_node(node)
             if place > 0:
                 self._fill(node, place)
             else:

@@ -22,7 +22,7 @@ from fastexport.acceleration import _scope
 from fastexport.acceleration._verify import verify_result
 
 log = logging.getLogger("fastexport.acceleration")
-log.addHandler(logging.NullHandler())
+logging.getLogger("fastexport").addHandler(logging.NullHandler())
 
 # Function of ours in a place -> its entry, and what it took the place of.
 _stand_ins: weakref.WeakKeyDictionary[FunctionType, tuple[Replacement, Any]] = weakref.WeakKeyDictionary()
