@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 import fastexport
 import pt2_torch
 from fastexport import _torch_export, _torch_source
+from pt2_files import sample
 from torch_programs import assert_same_programs, graph_modules
 
 Dim = torch.export.Dim
@@ -318,6 +321,40 @@ def test_dtype_of_ours_in_arguments():
     assert run(program)[0].dtype is torch.float64
 
 
+def test_values_of_ours_become_torchs():
+    ep = fastexport.from_export(exported("dynamic"))
+    rows = next(node for node in ep.graph.nodes if node.name == "x").meta["val"].shape[0]
+    with ep.graph.inserting_before(ep.graph.output_node()):
+        new = ep.graph.call_function("torch.ops.aten.neg.default", (ep.graph.node("x"),))
+    symbol = fastexport.SymInt(fastexport.Expr.parse(str(rows), form="str"), 4)
+    new.meta["val"] = fastexport.TensorMeta("float32", (symbol, 2), (2, 1))
+    value = next(node for node in ep.to_torch().graph.nodes if node.name == new.name).meta["val"]
+    assert value.fake_mode is next(iter(exported("dynamic").graph.nodes)).meta["val"].fake_mode
+    assert [str(size) for size in value.shape] == [str(rows), "2"]
+    new.meta["val"] = (fastexport.SymInt("__import__('os').mkdir('RAN_CODE')"),)
+    with pytest.raises(ValueError, match="__import__"):
+        ep.to_torch()
+
+
+def test_joint_graph():
+    from torch.export.experimental import _export_forward_backward
+
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x, y):
+            return nn.functional.cross_entropy(self.fc(x), y)
+
+    program = _export_forward_backward(torch.export.export(Loss(), (torch.ones(2, 3), torch.tensor([0, 1]))))
+    ep = fastexport.from_export(program)
+    assert_same_programs(ep.to_torch(), program)
+    ours, theirs = ep.graph_signature.backward_signature, program.graph_signature.backward_signature
+    assert vars(ours) == vars(theirs)
+    assert set(ours.gradients_to_parameters.values()) == {"fc.weight", "fc.bias"}
+
+
 def test_dead_code_and_repeated_getitems():
     ep = fastexport.from_export(exported("splitting"))
     assert ep.eliminate_dead_code().removed
@@ -484,6 +521,44 @@ def test_set_signature_all_or_nothing(inputs, error):
         with pytest.raises(error):
             graph._set_signature(*pair)
         assert graph._signature() == before
+
+
+OUT_OF_MEMORY = """
+import sys
+import _testcapi
+import fastexport
+graph = fastexport.load(sys.argv[1]).graph
+(name, *_), before, count = [spec[1] for spec in graph._signature()[0]], graph._signature(), 0
+
+def install(number):
+    new = f"new{number}"  # a text that the graph has not got
+    graph._set_signature([(1, name, None, None, new, False, 0)], [(0, None, new + "c", new + "d", None, False, -1)])
+
+for call in (lambda number: graph._file_meta(), install):
+    failures = 0
+    while True:
+        count += 1
+        _testcapi.set_nomemory(failures, 0)
+        try:
+            call(count)
+        except MemoryError:
+            _testcapi.remove_mem_hooks()
+            failures += 1
+            assert graph._signature() == before
+            continue
+        finally:
+            _testcapi.remove_mem_hooks()
+        break
+    print(failures)
+"""
+
+
+def test_out_of_memory_at_every_point():
+    pytest.importorskip("_testcapi")
+    command = [sys.executable, "-c", OUT_OF_MEMORY, str(sample("linear"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(int(count) > 5 for count in done.stdout.split())
 
 
 def test_constants_of_a_signature():

@@ -402,3 +402,29 @@ def test_module_calls_follow_renames():
     ep.graph.node(name).name = "renamed_result"
     again = next(one for one in ep.module_call_graph if one.fqn == entry.fqn)
     assert again.signature.outputs[0].name == "renamed_result"
+
+
+def test_objects_of_torch_are_written_as_ours(tmp_path):
+    import torch
+
+    ep = fastexport.load(sample("linear"))
+    relu = ep.graph.node("relu")
+    with ep.graph.inserting_after(relu):
+        neg = ep.graph.call_function(torch.ops.aten.neg.default, (relu,))
+    with ep.graph.inserting_after(neg):
+        half = ep.graph.call_function("torch.ops.aten._to_copy.default", (neg,), {"dtype": torch.float16})
+    neg.meta["val"] = relu.meta["val"]
+    half.meta["val"] = relu.meta["val"].replace(dtype=fastexport.DType("float16"))
+    ep.graph.output_node().args = ((half,),)
+    again = fastexport.load(saved(ep, tmp_path / "m.pt2"))
+    assert again.graph.node(half.name).kwargs == {"dtype": fastexport.DType("float16")}
+    assert again.graph.node(neg.name).target == "torch.ops.aten.neg.default"
+
+
+def test_an_argument_that_no_file_can_hold_is_named_by_its_class():
+    import decimal
+
+    ep = fastexport.load(sample("linear"))
+    ep.graph.node("relu").args = (decimal.Decimal(1),)
+    with pytest.raises(fastexport.VerifyError, match="class 'decimal.Decimal'"):
+        ep.verify()

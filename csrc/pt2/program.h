@@ -18,7 +18,7 @@
 
 /* What a core object stands for. Their owner makes its own of them, one for each object index of a graph. */
 typedef enum {
-    PT2_OBJECT_NONE,          /* something the schema has no word for: it can't be written */
+    PT2_OBJECT_NONE,          /* something the schema has no word for: it can't be written. text: its class, or NULL */
     PT2_OBJECT_DTYPE,         /* code: ScalarType */
     PT2_OBJECT_LAYOUT,        /* code: Layout */
     PT2_OBJECT_MEMORY_FORMAT, /* code: MemoryFormat */

@@ -341,13 +341,15 @@ static bool is_described(const module_state *st, const PyObject *o)
     return false;
 }
 
-static int describe(view *v, PyObject *o, pt2_object *out)
+/* with_torch: torch is loaded, so that anything may be a dtype or operator of its. */
+static int describe(view *v, PyObject *o, bool with_torch, pt2_object *out)
 {
     module_state *st = v->owner->state;
     PyObject *parts, *text;
     int kind, code;
 
-    if (!is_described(st, o))
+    out->text = Py_TYPE(o)->tp_name; /* for messages; the object, and so its class, stays alive with the graph */
+    if (!with_torch && !is_described(st, o))
         return 0;
     if (!(parts = PyObject_CallOneArg(st->describe_object, o)))
         return -1;
@@ -367,6 +369,7 @@ static int describe(view *v, PyObject *o, pt2_object *out)
 static int view_objects(view *v)
 {
     uint32_t count = v->owner->object_capacity;
+    bool with_torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch") != NULL;
 
     v->graph.objects = PyMem_RawCalloc((size_t)count + 1, sizeof *v->graph.objects);
     v->graph.object_count = count;
@@ -375,7 +378,7 @@ static int view_objects(view *v)
         return -1;
     }
     for (uint32_t i = 0; i < count && i < v->owner->object_capacity; i++) {
-        if (v->owner->objects[i] && describe(v, v->owner->objects[i], &v->graph.objects[i]) < 0)
+        if (v->owner->objects[i] && describe(v, v->owner->objects[i], with_torch, &v->graph.objects[i]) < 0)
             return -1;
     }
     return 0;

@@ -5,11 +5,12 @@ The C part calls these. `make_object` gives one and the same object for the same
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from fastexport._dtypes import Device, DType, Layout, MemoryFormat
+from fastexport._dtypes import Device, DType, Layout, MemoryFormat, from_torch
 from fastexport._operators import Operator, operator_for
 
 # pt2_object_kind of csrc/pt2/program.h
@@ -69,8 +70,23 @@ def describe_object(value: Any) -> tuple[int, int, str | None] | None:
         return _TARGET, 0, value.name
     if isinstance(value, CustomObject):
         return _CUSTOM, 0, value.name
-    name = python_function_name(value)
-    return None if name is None else (_TARGET, 0, name)
+    if isinstance(value, BuiltinFunctionType | FunctionType):
+        name = python_function_name(value)
+        return None if name is None else (_TARGET, 0, name)
+    return _describe_torch(value)
+
+
+def _describe_torch(value: Any) -> tuple[int, int, str | None] | None:
+    """The same for an object of torch's own, once torch is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or not type(value).__module__.startswith("torch"):
+        return None
+    if isinstance(value, torch._ops.OpOverload):
+        return _TARGET, 0, f"torch.ops.{value}"
+    if isinstance(value, torch._ops.HigherOrderOperator):
+        return _TARGET, 0, f"torch.ops.higher_order.{value.name()}"
+    ours = from_torch(value)
+    return None if ours is value else describe_object(ours)
 
 
 def python_function_name(function: Any) -> str | None:

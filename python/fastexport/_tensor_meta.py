@@ -103,8 +103,8 @@ class TensorMeta:
 
         Raises:
             TypeError: something is of a type that it can't be.
-            ValueError: a name is none; or stride and shape are of different lengths.
-            OverflowError: a stride, a product of sizes, does not fit in 64 bits.
+            ValueError: a name is none; stride and shape are of different lengths; or stride has to be given, because it
+                would be a product of symbols.
         """
         dtype, device, layout = from_torch(dtype), from_torch(device), from_torch(layout)
         set_ = object.__setattr__
@@ -113,6 +113,8 @@ class TensorMeta:
         set_(self, "layout", layout if isinstance(layout, Layout) else Layout(layout))
         sizes = _sizes(shape, "shape")
         strides = _contiguous(sizes) if stride is None else _sizes(stride, "stride")
+        if strides is None:
+            raise ValueError(f"the stride of a tensor of shape {sizes} is no plain number; give it")
         if len(sizes) != len(strides):
             raise ValueError(f"a tensor of {len(sizes)} dimensions has no {len(strides)} strides")
         if type(requires_grad) is not bool:
@@ -234,7 +236,8 @@ class TensorMeta:
 
     def __repr__(self) -> str:
         parts = [str(self), str(self.device)]
-        if not _in_order(self.shape, self.stride):
+        in_order = _contiguous(self.shape)
+        if in_order is not None and in_order != self.stride:
             parts.append(f"stride=({', '.join(map(str, self.stride))})")
         if self.layout.name != "strided":
             parts.append(f"layout={self.layout}")

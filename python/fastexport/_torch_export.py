@@ -47,6 +47,7 @@ __all__ = [
     "create_program",
     "loaded_verifiers",
     "make_repeats_apart",
+    "reader_for",
 ]
 
 # Digests of the source texts of what is done here in other words, or relied on in its details.
@@ -142,6 +143,13 @@ class FileReader:
             lambda value: self._reader.deserialize_sym_bool(_decode(schema.SymBool, value)),
             lambda value: self._reader.deserialize_script_obj_meta(_decode(schema.CustomObjArgument, value)),
         )
+
+    def join(self, mode: FakeTensorMode) -> None:
+        """Make values of another program's mode from now on, and with its symbols."""
+        self._mode = self._reader.fake_tensor_mode = mode
+        if mode.shape_env is not None:
+            self._reader.shape_env = mode.shape_env
+            self._reader.symbol_name_to_symbol.update((str(symbol), symbol) for symbol in mode.shape_env.var_to_range)
 
     # ---- values
 
@@ -301,6 +309,18 @@ def _size_key(size: Mapping[str, Any]) -> Any:
     expr = size["as_expr"]
     hint = expr.get("hint")
     return expr["expr_str"], None if hint is None else tuple(hint.items())
+
+
+def reader_for(graph: torch.fx.Graph) -> FileReader:
+    """A reader that makes values like those of a graph's nodes, whose meta holds some."""
+    reader = FileReader({"metadata": {}, "treespec_namedtuple_fields": {}}, {}, {}, None)
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, FakeTensor):
+                reader.join(item.fake_mode)
+                return reader
+    return reader
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------------------

@@ -314,7 +314,7 @@ class _Filling:
         if isinstance(value, MetadataText):
             return self.reader.metadata({key: str(value)})[key]
         if key == "val":
-            return self._torch_value(value)
+            return torch_value(self.reader, value)
         if key == "source_fn_stack" and isinstance(value, list):
             text = ";".join(f"{name},{target}" for name, target in value if isinstance(target, str))
             known = iter(self.reader.metadata({key: text}).get(key, ()))
@@ -325,15 +325,18 @@ class _Filling:
             return self.reader.metadata({key: json.dumps([item.to_dict() for item in value])})[key]
         return dict(value) if key == "nn_module_stack" and isinstance(value, dict) else value
 
-    def _torch_value(self, value: Any) -> Any:
-        if isinstance(value, tuple | list) and type(value) in (tuple, list):
-            return type(value)(self._torch_value(item) for item in value)
-        if isinstance(value, TensorMeta | SymInt | SymFloat | SymBool | CustomObjArgument):
-            ((tag, item),) = _encode_value(value).items()
-            return self.reader.value(_KINDS[tag], item)
-        return torch_object(value)
+
+def torch_value(reader: FileReader, value: Any) -> Any:
+    """The value of a node as torch has it; what is torch's already stays."""
+    if type(value) in (tuple, list):
+        return type(value)(torch_value(reader, item) for item in value)
+    if isinstance(value, OUR_VALUES):
+        ((tag, item),) = _encode_value(value).items()
+        return reader.value(_KINDS[tag], item)
+    return torch_object(value)
 
 
+OUR_VALUES = (TensorMeta, SymInt, SymFloat, SymBool, CustomObjArgument)
 _KINDS = {"as_tensor": 1, "as_sym_int": 2, "as_sym_float": 3, "as_sym_bool": 4, "as_custom_obj": 5}
 _KNOWN_TEXTS = frozenset(_torch_export._METADATA)
 

@@ -23,6 +23,8 @@ from fastexport._errors import Fault, LintError
 from fastexport._graph import Graph
 from fastexport._program import ExportedProgram, GraphModule, _from_bytes
 from fastexport._state import InputTargets
+from fastexport._symbols import _Symbolic
+from fastexport._tensor_meta import TensorMeta
 from fastexport.acceleration._serialization import _no_collection
 
 __all__ = ["TorchProgram", "export", "export_for_inference", "from_export"]
@@ -346,10 +348,36 @@ def _module(graph: Graph, source: torch.fx.GraphModule, *, is_top: bool = False)
     module = _torch_export.create_module(
         built, members, source.meta, name="GraphModule" if is_top else type(source).__name__
     )
+    _convert_values(built)
     module.training = source.training
     if not is_top:
         _torch._carry_over(source, module)
     return module
+
+
+def _convert_values(graph: torch.fx.Graph) -> None:
+    """Values that an edit has set as they are without torch become torch's."""
+    from fastexport._torch_program import OUR_VALUES, torch_value
+
+    reader = None
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, OUR_VALUES) or (
+            type(value) in (tuple, list) and any(isinstance(item, OUR_VALUES) for item in value)
+        ):
+            reader = reader or _torch_export.reader_for(graph)
+            for item in value if isinstance(value, tuple | list) else (value,):
+                _check_symbols(item)
+            node.meta["val"] = torch_value(reader, value)
+
+
+def _check_symbols(value: Any) -> None:
+    """See that expressions are some, as torch would run their texts; a ValueError otherwise."""
+    if isinstance(value, TensorMeta):
+        for size in (*value.shape, *value.stride, value.storage_offset):
+            _check_symbols(size)
+    elif isinstance(value, _Symbolic):
+        value.expr  # noqa: B018
 
 
 def _member(graph: Graph, source: Any, path: str) -> Any:
