@@ -72,7 +72,7 @@ OPERATIONS = {
 }
 
 # These go through functions with closures: CPython 3.11 leaks the arguments when it can't make the cell for one.
-CLOSURES = {"signature", "weights", "old weights"}
+CLOSURES = {"signature", "module calls", "weights", "old weights"}
 
 
 def attempt(operation, ep, start, stop):

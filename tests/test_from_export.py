@@ -391,6 +391,32 @@ def test_module_call_graph_follows_names():
     assert name in [arg.name for arg in entry.signature.inputs]
 
 
+def test_inputs_and_outputs_added_and_removed():
+    ep = fastexport.from_export(exported("writing"))
+    ep.rename_input("y", "other")
+    ep.add_output(ep.graph.node("other"))
+    ep.remove_output(0)
+    program = ep.to_torch()
+    assert program.graph_signature.user_inputs == ("x", "other")
+    results = program.module()(torch.ones(3), torch.full((3,), 5.0))
+    assert torch.equal(results[-1], torch.full((3,), 5.0))
+    assert len(results) == 2
+
+    ep = fastexport.from_export(exported("plain"))
+    new = ep.add_input("more", fastexport.TensorMeta("float32", (2, 3)))
+    ((result,),) = ep.graph.output_node().args
+    with ep.graph.inserting_before(ep.graph.output_node()):
+        total = ep.graph.call_function("torch.ops.aten.add.Tensor", (result, new))
+    total.meta["val"] = result.meta["val"]
+    ep.graph.output_node().args = ((total,),)
+    program = ep.to_torch()
+    assert program.example_inputs is None
+    (x,), _ = exported("plain").example_inputs
+    (want,) = run(exported("plain"))
+    assert torch.equal(program.module()(x, torch.full((2, 3), 2.0)), want + 2)
+    assert exported("plain").example_inputs is not None
+
+
 def test_faults_are_torchs():
     ep = fastexport.from_export(exported("plain"))
     ep.graph.output_node().args = ((),)

@@ -102,8 +102,13 @@ def test_what_cannot_be_opened(tmp_path):
         fastexport.load(42)
     with pytest.raises(TypeError):
         fastexport.load(io.StringIO("text"))
+    with pytest.raises(TypeError, match="not NoneType"):
+        fastexport.load(None)
     with pytest.raises(ValueError, match="no limit"):
         fastexport.load(sample("linear"), limits={"nodes": 1})
+    for bad in (-1, 2**64, "many"):
+        with pytest.raises(ValueError, match="'entries' must be a number"):
+            fastexport.load(sample("linear"), limits={"entries": bad})
 
 
 def test_is_pt2(tmp_path):

@@ -198,6 +198,21 @@ def test_edited_program_is_what_torch_loads_when_it_is_saved(edit):
     assert pt2_torch.same(output, expected)
 
 
+def test_inputs_and_outputs_added_and_removed():
+    ep = fastexport.load(sample("linear"))
+    new = ep.add_input("more", fastexport.TensorMeta("float32", (2, 3)))
+    ((result,),) = ep.graph.output_node().args
+    with ep.graph.inserting_before(ep.graph.output_node()):
+        total = ep.graph.call_function("torch.ops.aten.add.Tensor", (result, new))
+    total.meta["val"] = result.meta["val"]
+    ep.graph.output_node().args = ((total,),)
+    program = ep.to_torch(example_inputs=True)
+    assert program.example_inputs is None
+    (x,), _ = fastexport.load(sample("linear")).to_torch(example_inputs=True).example_inputs
+    want = fastexport.load(sample("linear")).module()(x)
+    assert torch.equal(program.module()(x, torch.full_like(want, 2.0)), want + 2)
+
+
 def test_module_call_graph_follows_names():
     ep = fastexport.load(sample("module_signature"))
     want = pt2_torch.load(sample("module_signature")).module_call_graph

@@ -85,8 +85,10 @@ static int set_limit(pt2_limits *limits, PyObject *key, PyObject *value)
         if (!PyUnicode_Check(key) || PyUnicode_CompareWithASCIIString(key, f->name) != 0)
             continue;
         unsigned long long number = PyLong_AsUnsignedLongLong(value);
-        if (number == (unsigned long long)-1 && PyErr_Occurred())
+        if (number == (unsigned long long)-1 && PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError, "the limit %R must be a number from 0, which is no limit, to 2^64 - 1", key);
             return -1;
+        }
         if (f->size == sizeof(uint32_t)) {
             uint32_t small = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
             memcpy((char *)limits + f->offset, &small, sizeof small);

@@ -460,7 +460,13 @@ def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> 
         return _core.Archive(os.open(path_or_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), chosen)
     if hasattr(path_or_file, "read"):
         return _core.Archive(_file_source(path_or_file), chosen)
-    return _core.Archive(memoryview(path_or_file), chosen)
+    try:
+        data = memoryview(path_or_file)
+    except TypeError:
+        raise TypeError(
+            f"a path, an open binary file or bytes are needed, not {type(path_or_file).__name__}"
+        ) from None
+    return _core.Archive(data, chosen)
 
 
 def _file_source(file: Any) -> Any:
@@ -506,7 +512,7 @@ def load(
         mmap: map weights into memory when they are touched. The file must then not be cut short while it is open;
             ``False`` reads them instead.
         extra_files: a dict to be filled with the texts of the files saved along, as torch.export.load does.
-        limits: what a file may ask of us, by name, in the place of the defaults of `fastexport.LIMITS`.
+        limits: what a file may ask of us, by name, in the place of the defaults of `fastexport.LIMITS`; 0 is no limit.
 
     Returns:
         The program. What was noted without being an error is in its ``faults``.

@@ -356,30 +356,35 @@ def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
 
 def module_calls_of(program: ExportedProgram) -> list[ModuleCallEntry]:
     """The module call graph of a program, with the names that its nodes have now."""
-    from fastexport._treespec import TreeSpec
-
     renamed = program.graph._renamed()
     fields = program._program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
-
-    def argument(json: Mapping[str, Any]) -> ArgumentSpec:
-        found = _argument_of_json(json)
-        if not isinstance(found, ConstantArgument):
-            found.name = renamed.get(found.name) or found.name
-        return found
-
-    def signature(json: dict[str, Any]) -> ModuleCallSignature:
-        return ModuleCallSignature(
-            [argument(item) for item in json["inputs"]],
-            [argument(item) for item in json["outputs"]],
-            TreeSpec.from_json(json["in_spec"], fields),
-            TreeSpec.from_json(json["out_spec"], fields),
-            json.get("forward_arg_names"),
-        )
-
     return [
-        ModuleCallEntry(entry["fqn"], signature(entry["signature"]) if entry.get("signature") else None)
+        ModuleCallEntry(entry["fqn"], _call_signature(entry.get("signature"), renamed, fields))
         for entry in program._module_calls()
     ]
+
+
+def _call_signature(
+    signature: dict[str, Any] | None, renamed: Mapping[str, str | None], fields: Mapping[str, Any]
+) -> ModuleCallSignature | None:
+    from fastexport._treespec import TreeSpec
+
+    if signature is None:
+        return None
+    return ModuleCallSignature(
+        [_renamed_argument(argument, renamed) for argument in signature["inputs"]],
+        [_renamed_argument(argument, renamed) for argument in signature["outputs"]],
+        TreeSpec.from_json(signature["in_spec"], fields),
+        TreeSpec.from_json(signature["out_spec"], fields),
+        signature.get("forward_arg_names"),
+    )
+
+
+def _renamed_argument(argument: Mapping[str, Any], renamed: Mapping[str, str | None]) -> ArgumentSpec:
+    found = _argument_of_json(argument)
+    if not isinstance(found, ConstantArgument):
+        found.name = renamed.get(found.name) or found.name
+    return found
 
 
 def _input_spec(spec: tuple[Any, ...], program: Program) -> InputSpec:

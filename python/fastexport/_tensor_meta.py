@@ -30,29 +30,21 @@ def _check_size(size: Any, what: str) -> None:
         raise ValueError(f"the {what} of a tensor holds numbers of 64 bits, not {size}")
 
 
-def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...]:
-    """The strides of a tensor whose elements lie in order; each size counts as 1 at least, as in torch."""
+def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...] | None:
+    """The strides of a tensor whose elements lie in order; None when they are products of symbols."""
     strides: list[int | SymInt] = []
     step: int | SymInt = 1
     for size in reversed(shape):
         strides.append(step)
-        step = step * (size.max(1) if isinstance(size, SymInt) else max(size, 1))
-    return tuple(reversed(strides))
-
-
-def _in_order(shape: tuple[int | SymInt, ...], strides: tuple[int | SymInt, ...]) -> bool:
-    """Whether these are the strides of elements in order; those of unknown sizes are taken to be."""
-    step: int | SymInt | None = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if step is None:
-            return True
-        if stride != step and not (isinstance(step, SymInt) and stride == step.max(1)):
-            return False
+        if size == 1:
+            continue
         if isinstance(step, int) and isinstance(size, int):
             step = step * max(size, 1)
-        elif size != 1:
-            step = size if step == 1 else None
-    return True
+        elif step == 1:
+            step = size
+        elif len(strides) < len(shape):
+            return None
+    return tuple(reversed(strides))
 
 
 class TensorMeta:

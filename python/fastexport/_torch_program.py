@@ -22,6 +22,7 @@ from torch.export import graph_signature as torch_signature
 from fastexport import _core, _torch_export
 from fastexport._dtypes import to_torch as torch_object
 from fastexport._errors import Fault, VerifyError
+from fastexport._interface import takes_other_inputs
 from fastexport._meta_json import MetadataText, NodeSource, _encode_value
 from fastexport._objects import CustomObject
 from fastexport._signature import ConstantArgument, CustomObjArgument, InputKind, SymBoolArgument
@@ -131,8 +132,7 @@ def _refuse_pickles(ep: ExportedProgram) -> None:
 
 
 def _module_calls(ep: ExportedProgram) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = ep._program.json("model", "graph_module", "module_call_graph")
-    return entries
+    return ep._module_calls()
 
 
 # ---- through torch's public API --------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def _unpickled(item: Any) -> Any:
 def _example_inputs(ep: ExportedProgram, pickles: bool) -> tuple[Any, ...] | None:
     """What torch's own reader makes of the example inputs; anything beyond tensors only when the caller trusts it."""
     entry = ep._program.sample_inputs
-    if entry is None or not ep._storages[entry].nbytes:
+    if entry is None or takes_other_inputs(ep) or not ep._storages[entry].nbytes:
         return None
     data = bytes(memoryview(ep._storages[entry]))
     loaded: tuple[Any, ...]

@@ -8,6 +8,7 @@ outputs stand for is kept by the core, so that it follows edits of the graph.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import torch
 import torch.export
 import torch.fx
 from torch.export import graph_signature as torch_signature
+from torch.utils import _pytree as pytree
 
 from fastexport import _signature as ours
 from fastexport import _torch, _torch_export
@@ -107,6 +109,16 @@ def _argument_parts(arg: Any) -> tuple[str | None, Any, str | None]:
     return arg.name, None, None
 
 
+class _NoFile:
+    """What stands for the file of a program that came from none."""
+
+    def json(self, *path: Any) -> None:
+        """There is no document."""
+
+
+_NO_FILE = _NoFile()
+
+
 # ---- the program -----------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +135,7 @@ class TorchProgram(ExportedProgram):
         set_ = object.__setattr__
         set_(self, "_source", source)
         set_(self, "_graph", graph)
+        set_(self, "_program", _NO_FILE)
         set_(self, "_inputs", InputTargets(graph))
         set_(self, "faults", [])
 
@@ -180,6 +193,33 @@ class TorchProgram(ExportedProgram):
     def module_call_graph(self) -> list[Any]:
         """The modules of the program, the program itself first, as torch has them."""
         return self._source.module_call_graph
+
+    def _module_calls(self) -> list[dict[str, Any]]:
+        """The module call graph in the form of a file, as far as edits of the program's interface need it."""
+        entries: list[dict[str, Any]] = [{"fqn": entry.fqn, "signature": None} for entry in self.module_call_graph]
+        signature = self.module_call_graph[0].signature if entries else None
+        if signature is not None:
+            entries[0]["signature"] = {
+                "in_spec": pytree.treespec_dumps(signature.in_spec),
+                "out_spec": pytree.treespec_dumps(signature.out_spec),
+                "forward_arg_names": signature.forward_arg_names,
+            }
+        return entries
+
+    def _set_module_calls(self, calls: list[dict[str, Any]]) -> None:
+        first, *others = self._source.module_call_graph
+        changed, was = calls[0]["signature"], first.signature
+        in_spec, out_spec = (pytree.treespec_loads(changed[which]) for which in ("in_spec", "out_spec"))
+        entry = dataclasses.replace(
+            first,
+            signature=dataclasses.replace(
+                was, in_spec=in_spec, out_spec=out_spec, forward_arg_names=changed["forward_arg_names"]
+            ),
+        )
+        source = self._source._replace(module_call_graph=[entry, *others])
+        if in_spec != was.in_spec:  # the examples don't fit any more
+            source = source._replace(example_inputs=None)
+        object.__setattr__(self, "_source", source)
 
     @property
     def example_inputs(self) -> Any:
