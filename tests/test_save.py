@@ -428,3 +428,13 @@ def test_an_argument_that_no_file_can_hold_is_named_by_its_class():
     ep.graph.node("relu").args = (decimal.Decimal(1),)
     with pytest.raises(fastexport.VerifyError, match="class 'decimal.Decimal'"):
         ep.verify()
+
+
+def test_an_unedited_copy_is_saved_byte_for_byte(tmp_path):
+    import copy
+
+    twin = copy.deepcopy(fastexport.load(sample("cond_")))
+    assert twin._program.is_unchanged(twin.graph)
+    assert entries(saved(twin, tmp_path / "m.pt2")) == entries(sample("cond_"))
+    twin.graph.erase_node(twin.graph.output_node())
+    assert not twin._program.is_unchanged(twin.graph)

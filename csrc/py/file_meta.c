@@ -113,59 +113,46 @@ static PyObject *entries_of(const pt2_graph *from)
     return list;
 }
 
-static int append(PyObject *list, PyObject *item)
-{
-    int result = item ? PyList_Append(list, item) : -1;
-
-    Py_XDECREF(item);
-    return result;
-}
-
-/* For each node in order its place in the entries, negative when its own meta counts, 0 when it is not of the file; and the
- * name that it had there. */
-static int list_nodes(const GraphObject *g, PyObject *places, PyObject *names)
+/* For each node in order its place in the entries, negative when its own meta counts, 0 when it is not of the file. */
+static PyObject *places_of(const GraphObject *g)
 {
     const loaded *l = g->loaded;
+    PyObject *list = PyList_New(0);
 
-    for (uint32_t id = g->core->nodes[FE_ROOT].next; id != FE_ROOT; id = g->core->nodes[id].next) {
+    for (uint32_t id = g->core->nodes[FE_ROOT].next; list && id != FE_ROOT; id = g->core->nodes[id].next) {
         bool known = id < l->count && l->origins[id].source != PT2_FROM_NOTHING;
         long place = !known ? 0 : l->file_ids ? (long)l->file_ids[id] : (long)id;
-        const fe_string *name = id < l->count ? l->origins[id].name : NULL;
-        if (append(places, PyLong_FromLong(graph_is_untouched(g, id) ? place : -place)) < 0 ||
-            append(names, name ? string_to_python(name) : Py_NewRef(Py_None)) < 0)
-            return -1;
+        PyObject *number = PyLong_FromLong(graph_is_untouched(g, id) ? place : -place);
+        if (!number || PyList_Append(list, number) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(number);
     }
-    return 0;
+    return list;
 }
 
 const char file_meta_doc[] =
     "_file_meta($self, /)\n--\n\n"
-    "What the file that the graph was read from has as the meta of its nodes: (places, names, entries). Of each node "
-    "in\n"
-    "order its place in the entries, negative when its meta was looked at or set since, 0 when it is not of the file, "
-    "and\n"
-    "its name there or None; the entries are tuples (source, index, strings, value, results). None when the graph was "
-    "read\n"
-    "from no file.";
+    "What the file that the graph was read from has as the meta of its nodes: (places, entries). Of each node in order "
+    "its\n"
+    "place in the entries, negative when its meta was looked at or set since, 0 when it is not of the file; the "
+    "entries are\n"
+    "tuples (source, index, strings, value, results). None when the graph was read from no file.";
 
 PyObject *Graph_file_meta(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     GraphObject *g = (GraphObject *)self;
-    PyObject *places, *names, *entries = NULL;
+    PyObject *places, *entries;
 
     if (graph_readable(g) < 0)
         return NULL;
     if (!g->loaded)
         Py_RETURN_NONE;
     graph_pin(g);
-    places = PyList_New(0);
-    names = PyList_New(0);
-    if (places && names && list_nodes(g, places, names) == 0)
-        entries = entries_of(g->loaded->from);
+    places = places_of(g);
+    entries = places ? entries_of(g->loaded->from) : NULL;
     graph_unpin(g);
     if (entries)
-        return Py_BuildValue("(NNN)", places, names, entries);
+        return Py_BuildValue("(NN)", places, entries);
     Py_XDECREF(places);
-    Py_XDECREF(names);
     return NULL;
 }

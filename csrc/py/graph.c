@@ -257,6 +257,13 @@ static PyObject *get_version(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(((GraphObject *)self)->core->version);
 }
 
+static PyObject *get_file_version(PyObject *self, void *Py_UNUSED(closure))
+{
+    const loaded *l = ((GraphObject *)self)->loaded;
+
+    return l ? PyLong_FromUnsignedLongLong(l->version) : Py_NewRef(Py_None);
+}
+
 /* An optional object of the graph, by the offset of its member. */
 static PyObject *get_optional(PyObject *self, void *offset)
 {
@@ -295,6 +302,7 @@ static PyGetSetDef graph_getset[] = {
     {"extras", get_optional, set_dict, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
      (void *)offsetof(GraphObject, extras)},
     {"_version", get_version, NULL, "Grows with every change of the graph's structure.", NULL},
+    {"_file_version", get_file_version, NULL, "_version when it was read from a file; None: it was not.", NULL},
     {"nbytes", get_bytes, NULL, "Memory the graph holds for its structure, in bytes; objects it refers to don't count.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -94,6 +94,8 @@ int loaded_copy(GraphObject *copy, const GraphObject *from, const uint32_t *node
         l->file_ids[node_map[id]] = file_id(old, id);
         set_waiting(l, node_map[id], is_waiting(old, id));
     }
+    if (old->version == from->core->version)
+        l->version = copy->core->version; /* neither was changed since it was read */
     copy->loaded = l;
     return 0;
 }

@@ -130,7 +130,8 @@ def _model_json(program: ExportedProgram) -> Source:
     core = program._program
     if program._calls is not None or not core.is_unchanged(program.graph):
         text = core.write(program.graph, calls_text(program))
-        if text != core.canonical():
+        is_edited = program.graph._version != program.graph._file_version
+        if is_edited or text != core.canonical():
             return text
     return core.archive, core.model_entry
 

@@ -165,12 +165,11 @@ class _Build:
         parts = ("metadata", "treespec_namedtuple_fields")
         document = {part: ep._program.json("model", "graph_module", part) or {} for part in parts}
         self.reader = FileReader(document, ranges, self.constants, example)
-        self.renamed: dict[str, str] = {}
 
     def program(self) -> torch.export.ExportedProgram:
         """The program as torch's."""
         ep = self.ep
-        module = self.module(ep.graph, self.reader.module_meta, is_top=True)
+        module = self.module(ep.graph, self.reader.module_meta)
         nodes = {node.name: node for node in module._graph.nodes}
         calls = self.reader.module_calls(self._module_calls(), nodes)
         return create_program(
@@ -185,11 +184,11 @@ class _Build:
             list(ep.guards),
         )
 
-    def module(self, graph: Graph, meta: dict[str, Any], *, is_top: bool = False) -> torch.fx.GraphModule:
+    def module(self, graph: Graph, meta: dict[str, Any]) -> torch.fx.GraphModule:
         """A graph and its subgraphs as torch's."""
         built = torch.fx.Graph()
         _torch_export.build_graph(graph, built, self._object)
-        members = _Filling(self, graph, built, is_top).run()
+        members = _Filling(self, graph, built).run()
         return create_module(built, members, meta)
 
     def _object(self, value: Any) -> Any:
@@ -201,18 +200,18 @@ class _Build:
     def _module_calls(self) -> list[dict[str, Any]]:
         """The module call graph of the file, with the names that nodes have now."""
         entries = _module_calls(self.ep)
-        return _with_names(entries, self.renamed) if self.renamed else entries
+        names = {old: new for old, new in self.ep.graph._renamed().items() if new is not None and new != old}
+        return _with_names(entries, names) if names else entries
 
 
 class _Filling:
     """Giving the nodes of one graph their meta, in torch's order, and making the subgraphs on the way."""
 
-    def __init__(self, build: _Build, graph: Graph, built: torch.fx.Graph, is_top: bool) -> None:
+    def __init__(self, build: _Build, graph: Graph, built: torch.fx.Graph) -> None:
         self.build = build
         self.reader = build.reader
         self.graph = graph
         self.built = built
-        self.is_top = is_top
         self.entries: list[Any] = []
         self.values: dict[int, Any] = {}
         self.members: dict[str, Any] = {}
@@ -221,8 +220,8 @@ class _Filling:
     def run(self) -> dict[str, Any]:
         """Fill; gives what get_attr nodes name."""
         found = self.graph._file_meta()
-        places, names, self.entries = found if found is not None else (repeat(0), repeat(None), [])
-        for node, place, name in zip(self.built.nodes, places, names, strict=False):
+        places, self.entries = found if found is not None else (repeat(0), [])
+        for node, place in zip(self.built.nodes, places, strict=False):
             if node.op == "get_attr" and node.target not in self.members:
                 self.members[node.target] = self._member(node.target)
             _check_node(node)
@@ -234,8 +233,6 @@ class _Filling:
                 node.meta["val"] = torch.fx.node.map_arg(node.args[0], lambda n: n.meta.get("val"))
             elif node.op == "call_function":
                 self.reader.note_assertion(node)
-            if self.is_top and name is not None and name != node.name:
-                self.build.renamed[name] = node.name
         self.reader.bind_symbols(self.built)
         return self.members
 
