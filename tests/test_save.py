@@ -438,3 +438,19 @@ def test_an_unedited_copy_is_saved_byte_for_byte(tmp_path):
     assert entries(saved(twin, tmp_path / "m.pt2")) == entries(sample("cond_"))
     twin.graph.erase_node(twin.graph.output_node())
     assert not twin._program.is_unchanged(twin.graph)
+
+
+def test_a_symbol_without_its_assumptions():
+    """torch takes it for another symbol, of which it knows no range."""
+    import operator
+
+    ep = fastexport.load(sample("dynamic"))
+    size = next(n for n in ep.graph.nodes if "sym_size" in str(n.target))
+    with ep.graph.inserting_after(size):
+        twice = ep.graph.call_function(operator.mul, (size, 2))
+    symbol = size.meta["val"].expr
+    twice.meta["val"] = fastexport.SymInt(fastexport.Expr(f"Mul(Integer(2), Symbol('{symbol}'))"))
+    with pytest.raises(fastexport.VerifyError, match="with and without its assumptions"):
+        ep.verify()
+    twice.meta["val"] = fastexport.SymInt(fastexport.Expr(f"Mul(Integer(2), {symbol.srepr})"))
+    ep.verify()

@@ -8,8 +8,8 @@
  *     srepr   Add(Symbol('s17', positive=True, integer=True), Integer(1))     what files hold (sympy's srepr)
  *     str     s17 + 1                                                         keys of range constraints (sympy's str)
  * A tree read from srepr keeps the order of arguments that the text has, and is written as it was, byte for byte. A tree
- * read from str, or built with fe_expr_sum and fe_expr_product, is in the form that sympy gives it on construction, as far
- * as sums, products and integer powers go. Texts are read by grammars; nothing is ever evaluated by a language.
+ * read from str is in the form that sympy gives it on construction, as far as sums, products and integer powers go; one
+ * that fe_expr_make or fe_expr_simplify makes, as far as all functions go. Texts are read by grammars; nothing is ever evaluated by a language.
  */
 #ifndef FE_EXPR_H
 #define FE_EXPR_H
@@ -187,9 +187,11 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
 
 /* ---- expr_make.c ---- */
 
-/* A call in the form that sympy and torch give it on construction ("automatic evaluation"): constants computed, like terms
- * put together, Max, Min, And and Or flat and in order, exact divisions carried out, comparisons decided where the
- * assumptions of symbols do. What they would do beyond that (polynomial division, nested Max and Min) is left as a call. */
+/* A call in the form that sympy and torch give it on construction ("automatic evaluation"): constants computed, like
+ * terms put together, Max, Min, And and Or flat and in order, exact divisions carried out, comparisons decided where the
+ * assumptions of symbols do. What they would do beyond that (polynomial division, common factors of nested Max and Min)
+ * is left as a call, and so is what torch makes that is not right for all values (CeilDiv by what may be negative). The
+ * result has the values of the call as it is given, wherever that has one. */
 fe_expr fe_expr_make(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err);
 
 /* ---- expr_substitute.c ---- */

@@ -530,7 +530,7 @@ static int eval_call(evaluation *ev, fe_expr e, value *out)
             return -1;
         return modulo(ev, e, *out, next, out);
     }
-    if (e->count == 1 && (e->op == FE_EXPR_AND || e->op == FE_EXPR_OR))
+    if (e->op == FE_EXPR_AND || e->op == FE_EXPR_OR)
         *out = of_bool(truth_of(*out));
     for (uint32_t i = 1; i < e->count; i++) {
         if (e->op == FE_EXPR_AND && !truth_of(*out))

@@ -56,6 +56,8 @@ typedef struct {
     uint32_t seen;    /* 1 + the expression that listed it last */
     uint32_t range;   /* 1 + its range constraint */
     bool unbacked;    /* u0, zuf0: known only when the program runs */
+    bool bare;        /* it occurs without assumptions */
+    bool assumed;     /* it occurs with assumptions, such as positive=True */
     bool reported;
 } pt2_symbol;
 

@@ -37,6 +37,10 @@ static int list_symbol(void *ctx, fe_expr part)
         return 0;
     if (find_symbol(v, part->as.symbol.name, part->as.symbol.len, &symbol) < 0)
         return -1;
+    if (part->as.symbol.count)
+        v->symbols[symbol].assumed = true;
+    else
+        v->symbols[symbol].bare = true;
     if (v->symbols[symbol].seen == v->fact_count + 1)
         return 0;
     v->symbols[symbol].seen = v->fact_count + 1;
@@ -117,9 +121,23 @@ int pt2_verify_symbols(pt2_verifier *v)
     return 0;
 }
 
+/* Two symbols of one name that differ in assumptions are two symbols to torch, and it knows no range of the second. */
+static void check_assumptions(pt2_verifier *v)
+{
+    for (uint32_t i = 0; i < v->symbol_count; i++) {
+        if (v->symbols[i].bare && v->symbols[i].assumed)
+            pt2_verify_fault(v, PT2_VALUE, PT2_ERROR, NULL, NULL, NULL,
+                             "the symbol %.100s occurs with and without its assumptions, which makes it two; take it "
+                             "from a value of the program, such as meta['val'].shape[0].expr",
+                             v->symbols[i].name);
+    }
+}
+
 void pt2_verify_ranges(pt2_verifier *v)
 {
     pt2_path root = {.parent = NULL};
+
+    check_assumptions(v);
 
     for (uint32_t i = 0; i < v->program->range_count; i++) {
         const pt2_range *range = &v->program->ranges[i];

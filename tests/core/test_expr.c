@@ -317,6 +317,8 @@ static void test_values(void)
         {"(s0 > 1) & (s1 > 1)", 0},
         {"(s0 > 1) | (s1 > 1)", 1},
         {"~(s0 > 1)", 0},
+        {"s0 | s1", 1}, /* a truth value, though its operands are none */
+        {"s1 & (s0 > 7)", 0},
         {"Eq(s0, 7.0)", 1},
         {"s0 < oo", 1},
     };
