@@ -471,6 +471,7 @@ def test_kinds_of_ranges():
         "VR[-int_oo, -1]",
     ]
     assert 2.5 in real and 2.5 not in whole and 3.0 in whole and "a" not in whole and math.nan not in real
+    assert math.inf in real and math.inf not in whole and math.nan not in whole
     assert (whole & real, whole | truth) == (ValueRange(2.0, math.inf), ValueRange(0, None))
     assert ValueRange(3, 3).is_singleton and not whole.is_singleton and ValueRange(3, 2).is_empty
     assert (

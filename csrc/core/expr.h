@@ -191,7 +191,8 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
  * terms put together, Max, Min, And and Or flat and in order, exact divisions carried out, comparisons decided where the
  * assumptions of symbols do. What they would do beyond that (polynomial division, common factors of nested Max and Min)
  * is left as a call, and so is what torch makes that is not right for all values (CeilDiv by what may be negative). The
- * result has the values of the call as it is given, wherever that has one. */
+ * result has the values of the call as it is given, wherever that has one and symbols are as assumed; up to the rounding
+ * of floats. */
 fe_expr fe_expr_make(fe_exprs *pool, fe_expr_op op, const fe_expr *args, uint32_t count, fe_expr_error *err);
 
 /* ---- expr_substitute.c ---- */

@@ -24,6 +24,20 @@ from fastexport._results import PassResult
 if TYPE_CHECKING:
     from fastexport import pt2e
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
+    from fastexport._pytree import (
+        keystr,
+        match_inputs,
+        register_dataclass,
+        register_namedtuple,
+        register_pytree_node,
+        tree_flatten,
+        tree_flatten_with_path,
+        tree_is_leaf,
+        tree_leaves,
+        tree_map,
+        tree_structure,
+        tree_unflatten,
+    )
     from fastexport._save import save
     from fastexport._signature import (
         ConstantArgument,
@@ -41,9 +55,9 @@ if TYPE_CHECKING:
         TensorArgument,
         TokenArgument,
     )
-    from fastexport._symbols import SymBool, SymFloat, SymInt
+    from fastexport._symbols import SymBool, SymFloat, SymInt, evaluate_shapes
     from fastexport._tensor_meta import TensorMeta
-    from fastexport._treespec import TreeSpec
+    from fastexport._treespec import EnumKey, TreeSpec, UnknownType
     from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
@@ -54,6 +68,7 @@ __all__ = [
     "CustomObjArgument",
     "DType",
     "Device",
+    "EnumKey",
     "ExportGraphSignature",
     "ExportedProgram",
     "Expr",
@@ -88,22 +103,36 @@ __all__ = [
     "TensorMeta",
     "TokenArgument",
     "TreeSpec",
+    "UnknownType",
     "ValueRange",
     "VerifyError",
     "accelerate",
     "eliminate_dead_code",
     "eliminate_getitems",
     "erase_nodes",
+    "evaluate_shapes",
     "from_fx",
     "insert_nodes",
     "install",
     "is_pt2",
+    "keystr",
     "lint",
     "load",
+    "match_inputs",
     "pt2e",
+    "register_dataclass",
+    "register_namedtuple",
+    "register_pytree_node",
     "replace_all_uses",
     "run_passes",
     "save",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_is_leaf",
+    "tree_leaves",
+    "tree_map",
+    "tree_structure",
+    "tree_unflatten",
     "uninstall",
 ]
 
@@ -129,9 +158,23 @@ _LATER = {
         "TensorArgument",
         "TokenArgument",
     ),
-    "_symbols": ("SymBool", "SymFloat", "SymInt"),
+    "_pytree": (
+        "keystr",
+        "match_inputs",
+        "register_dataclass",
+        "register_namedtuple",
+        "register_pytree_node",
+        "tree_flatten",
+        "tree_flatten_with_path",
+        "tree_is_leaf",
+        "tree_leaves",
+        "tree_map",
+        "tree_structure",
+        "tree_unflatten",
+    ),
+    "_symbols": ("SymBool", "SymFloat", "SymInt", "evaluate_shapes"),
     "_tensor_meta": ("TensorMeta",),
-    "_treespec": ("TreeSpec",),
+    "_treespec": ("EnumKey", "TreeSpec", "UnknownType"),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
 _MODULES = ("acceleration", "pt2e")

@@ -463,9 +463,7 @@ def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> 
     try:
         data = memoryview(path_or_file)
     except TypeError:
-        raise TypeError(
-            f"a path, an open binary file or bytes are needed, not {type(path_or_file).__name__}"
-        ) from None
+        raise TypeError(f"a path, an open binary file or bytes are needed, not {type(path_or_file).__name__}") from None
     return _core.Archive(data, chosen)
 
 

@@ -76,7 +76,7 @@ class ValueRange(NamedTuple):
         return self.lower is not None and self.upper is not None and not self.lower <= self.upper
 
     def __contains__(self, value: object) -> bool:
-        if not isinstance(value, int | float) or (isinstance(value, float) and self.is_int and value != int(value)):
+        if not isinstance(value, int | float) or (isinstance(value, float) and self.is_int and not value.is_integer()):
             return False
         return (self.lower is None or self.lower <= value) and (self.upper is None or value <= self.upper)
 

@@ -380,7 +380,7 @@ class SymInt(_Number):
             5
         """
         value = self._value(sizes, symbols)
-        if value != value or value != int(value):
+        if isinstance(value, float) and not value.is_integer():
             raise ValueError(f"{self} is {value}, not a whole number")
         return int(value)
 
