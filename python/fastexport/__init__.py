@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     )
     from fastexport._symbols import SymBool, SymFloat, SymInt, evaluate_shapes
     from fastexport._tensor_meta import TensorMeta
+    from fastexport._torch_api import export, export_for_inference, export_for_training, from_export
     from fastexport._treespec import EnumKey, TreeSpec, UnknownType
     from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
@@ -110,6 +111,10 @@ __all__ = [
     "eliminate_dead_code",
     "eliminate_getitems",
     "erase_nodes",
+    "export",
+    "export_for_inference",
+    "export_for_training",
+    "from_export",
     "evaluate_shapes",
     "from_fx",
     "insert_nodes",
@@ -174,6 +179,7 @@ _LATER = {
     ),
     "_symbols": ("SymBool", "SymFloat", "SymInt", "evaluate_shapes"),
     "_tensor_meta": ("TensorMeta",),
+    "_torch_api": ("export", "export_for_inference", "export_for_training", "from_export"),
     "_treespec": ("EnumKey", "TreeSpec", "UnknownType"),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}

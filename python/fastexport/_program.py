@@ -8,7 +8,7 @@ they are asked for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fastexport import _core
@@ -390,6 +390,64 @@ class ExportedProgram:
         from fastexport import _interface
 
         _interface.remove_output(self, which)
+
+    # ---- torch
+
+    def to_torch(
+        self, *, copy: bool = True, example_inputs: bool = False, pickles: bool = False, allow: Collection[str] = ()
+    ) -> Any:
+        """Build the torch.export.ExportedProgram that this is.
+
+        Of a program that was read from a file it is what torch.export.load makes of the file, edits included; code is
+        generated only when it is looked at. torch executes names, tree specs, expressions and guards: they have to be
+        of the known forms. Of a program that came from torch it is one with the same weights and all else.
+
+        Args:
+            copy: of a file's weights; False shares its memory, which must not be written then: writing to a read-only
+                mapping ends the process.
+            example_inputs: also hand over the example inputs, which torch unpickles, with ``weights_only``.
+            pickles: the file is trusted: constants that are pickles, and example inputs that hold more than tensors,
+                are unpickled by torch, which runs what they say.
+            allow: what tree specs may have imported, each as "module:name": factories of defaultdicts, and classes of
+                enums.
+
+        Returns:
+            A torch.export.ExportedProgram that torch's verifier has passed.
+
+        Raises:
+            VerifyError: the program has errors.
+            ValueError: torch has no such operator; a guard is not of the known form; a tree spec or a constant is not
+                allowed for.
+            ImportError: there is no torch.
+
+        Example:
+            >>> import fastexport
+            >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
+            >>> type(ep.to_torch())
+            <class 'torch.export.exported_program.ExportedProgram'>
+        """
+        from fastexport import _torch_program
+
+        return _torch_program.to_torch(self, copy=copy, example_inputs=example_inputs, pickles=pickles, allow=allow)
+
+    def module(self, *, check_guards: bool = True) -> Any:
+        """A torch.fx.GraphModule that runs the program; see `to_torch`, and torch's ``ExportedProgram.module``.
+
+        Args:
+            check_guards: check the inputs when it is called.
+        """
+        return self.to_torch().module(check_guards=check_guards)
+
+    def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None) -> ExportedProgram:
+        """The program with operators decomposed, which is torch's work; see `to_torch`.
+
+        Args:
+            decomp_table: operator of torch -> its decomposition; None: torch's table for the core operators of ATen.
+        """
+        from fastexport._torch_api import from_export
+
+        table = None if decomp_table is None else dict(decomp_table)
+        return from_export(self.to_torch().run_decompositions(table))
 
     # ---- passes
 

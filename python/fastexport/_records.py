@@ -23,7 +23,7 @@ class Record:
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(cls.__dict__.get("__annotations__", ()))
-        cls.__match_args__ = cls._fields  # type: ignore[misc]
+        setattr(cls, "__match_args__", cls._fields)  # noqa: B010
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         names = self._fields

@@ -69,6 +69,9 @@ def save(
         raise TypeError("save() writes to a path or a binary file")
     if extra_files is not None and not isinstance(extra_files, Mapping):
         raise TypeError(f"extra_files maps names to texts; it is a {type(extra_files).__name__}")
+    if "_source" in program.__dict__:  # it came from torch, which writes it
+        program.save(path_or_file, extra_files=extra_files, verify=verify)
+        return
     if verify and not _is_untouched(program):
         program.verify(weights=False)
     if isinstance(path_or_file, str | os.PathLike):
