@@ -160,3 +160,14 @@ def test_a_pipe_does_not_hang(tmp_path):
     assert not fastexport.is_pt2(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe"):
         fastexport.load(tmp_path / "pipe")
+
+
+def test_a_keyword_argument_that_is_code():
+    def change(document):
+        for node in document["graph_module"]["graph"]["nodes"]:
+            if "higher_order" in node["target"]:
+                node["inputs"][-1] |= {"name": "a=print('ran')", "kind": 2}
+
+    error = refused("cond_", change)
+    assert error.kind == "name"
+    assert error.json_path.endswith(".name")

@@ -283,6 +283,14 @@ static size_t count_positional(pt2_graph_reader *g, const json_node *n)
     return positional;
 }
 
+/* torch writes the names of keyword arguments into code. */
+static void check_keyword(pt2_graph_reader *g, const json_node *n, yyjson_val *name, const pt2_path *path)
+{
+    if (!pt2_is_identifier(unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name)))
+        pt2_fail_node(g->reader->report, PT2_NAME, path, n->shown, "the keyword argument '%s' is not an identifier",
+                      unsafe_yyjson_get_str(name));
+}
+
 static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args, fe_seq **kwargs)
 {
     pt2_callee callee = g->callees[n->callee];
@@ -303,6 +311,7 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
         if (is_positional(&callee, &in)) {
             out = &(*args)->items[a++];
         } else {
+            check_keyword(g, n, in.name, PT2_KEY(place, "name"));
             fe_string *key =
                 fe_string_get(g->core, unsafe_yyjson_get_str(in.name), unsafe_yyjson_get_len(in.name), &err);
             if (!key)

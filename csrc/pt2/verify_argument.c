@@ -321,7 +321,9 @@ static void check_tree(pt2_verifier *v, const pt2_scope *s, uint32_t id, const f
             pt2_verify_node(v, s, PT2_ARGUMENT, PT2_ERROR, id, NULL,
                             "a .pt2 file has no word for an argument of class '%.100s'; give a number, string, node, "
                             "dtype, device, layout or memory format",
-                            value.kind == FE_SLICE ? "slice" : object && object->text ? object->text : "object");
+                            value.kind == FE_SLICE   ? "slice"
+                            : object && object->text ? object->text
+                                                     : "object");
         else if (object && object->kind == PT2_OBJECT_TARGET)
             check_operator(v, s, id, value.as.object, object->text);
         else if (fe_kind_is_seq(value.kind))

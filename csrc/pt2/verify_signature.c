@@ -398,7 +398,8 @@ static void check_trees(checker *c, yyjson_val *signature)
     if (c->scope->graph->calls && (leaves_of(c, "in_spec", &in) < 0 || leaves_of(c, "out_spec", &out) < 0))
         return;
     check_leaves(c, "inputs", "in_spec", in, count_kind(s->inputs, s->input_count, FE_INPUT_USER, FE_INPUT_USER));
-    check_leaves(c, "outputs", "out_spec", out, count_kind(s->outputs, s->output_count, FE_OUTPUT_USER, FE_OUTPUT_LOSS));
+    check_leaves(c, "outputs", "out_spec", out,
+                 count_kind(s->outputs, s->output_count, FE_OUTPUT_USER, FE_OUTPUT_LOSS));
 }
 
 /* ---- */
