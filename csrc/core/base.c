@@ -128,6 +128,7 @@ void fe_buffer_int(fe_buffer *b, int64_t value)
 /* ---- memory ---- */
 
 #define LARGE_PAGE ((uintptr_t)2 << 20)
+#define MOST_LARGE_PAGES 32 /* for more, the system may have to move memory about, which takes longer than it saves */
 
 void fe_use_large_pages(void *block, size_t size)
 {
@@ -135,7 +136,7 @@ void fe_use_large_pages(void *block, size_t size)
     uintptr_t end = ((uintptr_t)block + size) & ~(LARGE_PAGE - 1);
 
 #ifdef MADV_HUGEPAGE
-    if (block && size >= 2 * LARGE_PAGE && end > start)
+    if (block && size >= 2 * LARGE_PAGE && size <= MOST_LARGE_PAGES * LARGE_PAGE && end > start)
         madvise((void *)start, end - start, MADV_HUGEPAGE);
 #else
     (void)start;
