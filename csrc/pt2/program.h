@@ -86,7 +86,7 @@ struct pt2_graph {
     uint32_t origin_count;
     pt2_object *objects; /* by object index */
     uint32_t object_count;
-    yyjson_val *calls;          /* of the program's own graph: in the place of the document's module_call_graph, in whose names
+    yyjson_val *calls; /* of the program's own graph: in the place of the document's module_call_graph, in whose names
                                    it is; NULL: that one */
     const pt2_node_text *texts; /* by node id, or NULL; for verify.c and write.c */
     uint32_t text_count;

@@ -28,15 +28,6 @@ static PyObject *strings_of(last_strings *last, const pt2_origin *o)
     return Py_NewRef(last->strings);
 }
 
-static PyObject *value_of(const pt2_origin *o)
-{
-    PyObject *value = o->value ? json_to_python(o->value) : NULL;
-
-    if (!o->value)
-        return Py_NewRef(Py_None);
-    return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
-}
-
 /* The ids of a producer's results, nested as they are; an inner list is (id of its getitem, [ids]). *next: the first of its
  * results that is not used up. */
 static PyObject *results_of(const pt2_graph *from, uint32_t *next, yyjson_val *outputs)
@@ -87,7 +78,7 @@ static PyObject *results_at(const pt2_graph *from, uint32_t id)
 static PyObject *entry_at(const pt2_graph *from, last_strings *last, uint32_t id)
 {
     const pt2_origin *o = &from->origins[id];
-    PyObject *strings = strings_of(last, o), *value = strings ? value_of(o) : NULL;
+    PyObject *strings = strings_of(last, o), *value = strings ? origin_value(o) : NULL;
     PyObject *results = value ? results_at(from, id) : NULL;
 
     if (results)

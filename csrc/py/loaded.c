@@ -163,10 +163,12 @@ int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObjec
 
 /* ---- meta ---- */
 
-static PyObject *value_of(const pt2_origin *o)
+PyObject *origin_value(const pt2_origin *o)
 {
-    PyObject *value = json_to_python(o->value);
+    PyObject *value = o->value ? json_to_python(o->value) : NULL;
 
+    if (!o->value)
+        Py_RETURN_NONE;
     return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
 }
 
@@ -190,7 +192,7 @@ static PyObject *values_of(const pt2_graph *from, uint32_t *next, yyjson_val *ou
             ++*next; /* the getitem that gives the list */
             o = values_of(from, next, value);
         } else {
-            o = result->value ? value_of(result) : Py_NewRef(Py_None);
+            o = origin_value(result);
             ++*next;
         }
         int appended = list && o ? PyList_Append(list, o) : -1;
@@ -211,7 +213,7 @@ static PyObject *value_at(const loaded *l, uint32_t id)
     uint32_t next = file_id(l, id) + 1;
 
     if (o->value)
-        return value_of(o);
+        return origin_value(o);
     if (o->source != PT2_FROM_NODE || next >= from->origin_count || from->origins[next].source != PT2_FROM_RESULT ||
         from->origins[next].json != o->json)
         Py_RETURN_NONE;

@@ -16,6 +16,8 @@ struct loaded {
 
 /* Give an empty Graph the core that the reader built. cache: dict of objects made so far, shared by the program's graphs. */
 int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObject *cache);
+/* The value of a node as decode_meta takes it: (kind, JSON), or None. */
+PyObject *origin_value(const pt2_origin *o);
 /* The meta of a node as the file has it: a new dict; NULL without an exception when the file does not have the node. */
 PyObject *graph_meta_in_file(GraphObject *g, uint32_t id);
 /* Names of the file's nodes that have another name now, or none: {old: new or None}. */
