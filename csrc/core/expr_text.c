@@ -98,7 +98,7 @@ static void put(real_writer *w, char c)
 static size_t write_real(double value, int digits, bool nested, char *out)
 {
     real_writer w = {.text = out};
-    char text[64], mantissa[32];
+    char text[64], mantissa[32] = ""; /* filled: the analyzer can't see that len digits are */
     int len = 0;
 
     if (value == 0) {
