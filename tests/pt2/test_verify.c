@@ -509,7 +509,7 @@ static void test_arguments(void)
         {"torch.ops.aten.index.Tensor", "x [None,x]", NULL},
         {"torch.ops.aten.clamp.default", "x None 3", NULL},
         {"torch.ops.aten.clone.default", "x memory_format:'no'", "'memory_format' takes MemoryFormat?"},
-        {"torch.ops.aten.slice.Tensor", "x 0 0|1|2", "for which a .pt2 file has no word"},
+        {"torch.ops.aten.slice.Tensor", "x 0 0|1|2", "a .pt2 file has no word for an argument of class"},
         {"_operator.add", "x x x", "takes 2 arguments by position, but gets 3"},
         {"torch.sym_not", "x", NULL},
     };
@@ -553,7 +553,7 @@ static void test_objects_as_arguments(void)
     w.objects[object] = (pt2_object){.kind = PT2_OBJECT_DEVICE, .text = "cpu"};
     CHECK_ERROR(&w, PT2_ARGUMENT, "new", NULL, "'dtype' takes ScalarType, but gets a device");
     w.objects[object] = (pt2_object){.kind = PT2_OBJECT_NONE};
-    CHECK_ERROR(&w, PT2_ARGUMENT, "new", NULL, "for which a .pt2 file has no word");
+    CHECK_ERROR(&w, PT2_ARGUMENT, "new", NULL, "a .pt2 file has no word for an argument of class");
     fe_node_set_target(w.g, id, call_target(&w, "torch.ops.higher_order.with_effects"));
     w.objects[object] = (pt2_object){.kind = PT2_OBJECT_TARGET, .text = "os.system"};
     CHECK_ERROR(&w, PT2_TARGET, "new", NULL, "'os.system' is given as an operator");
