@@ -330,6 +330,7 @@ def markdown(result: dict[str, Any]) -> str:
         "  by the growth of the process.",
         "- Targets are for graphs of 10,000 nodes; growth is judged at a million.",
         "- Stages with and without `accelerate()`, their targets and what bounds them: [PIPELINE.md](PIPELINE.md).",
+        "- `.pt2` files beside `torch.export`, likewise: [FILES.md](FILES.md).",
     ]
     for graph, group in by_graph(result["rows"]).items():
         lines += ["", f"## {graph}", ""]

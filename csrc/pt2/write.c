@@ -15,6 +15,13 @@ void pt2_write_no_memory(pt2_writer *w)
     (void)pt2_no_memory(w->report);
 }
 
+void pt2_write_member(fe_buffer *out, size_t i, yyjson_val *key)
+{
+    fe_buffer_text(out, i ? ", " : "");
+    pt2_json_write(key, out);
+    fe_buffer_text(out, ": ");
+}
+
 void pt2_write_fault(pt2_graph_writer *g, pt2_kind kind, uint32_t node, const char *format, ...)
 {
     char text[512];
@@ -371,9 +378,7 @@ static void write_module(pt2_graph_writer *g, yyjson_val *json)
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(json, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "graph"))
             write_graph_fields(g);
         else if (yyjson_equals_str(key, "signature") && g->core->signature)
@@ -394,9 +399,7 @@ static void write_program(pt2_graph_writer *g, yyjson_val *json)
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(json, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "graph_module"))
             write_module(g, value);
         else

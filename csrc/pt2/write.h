@@ -133,6 +133,8 @@ void pt2_write_output(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json
 
 /* ---- helpers ---- */
 
+/* The key of an object's i-th member, with what stands before and after it. */
+void pt2_write_member(fe_buffer *out, size_t i, yyjson_val *key);
 void pt2_write_fault(pt2_graph_writer *g, pt2_kind kind, uint32_t node, const char *format, ...) FE_PRINTF(4, 5);
 void pt2_write_no_memory(pt2_writer *w);
 void pt2_write_name(pt2_writer *w, pt2_name name); /* quoted */

@@ -567,9 +567,7 @@ static void write_subgraph(pt2_graph_writer *g, const pt2_place *at, yyjson_val 
     }
     pt2_each_member(inner, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "graph"))
             pt2_write_graph(g->w, graph);
         else if (yyjson_equals_str(key, "name"))

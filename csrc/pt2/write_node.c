@@ -252,9 +252,7 @@ static void write_known_item(const node *n, uint32_t index)
     fe_buffer_char(w->out, '{');
     pt2_each_member(known->json, i, count, key, value)
     {
-        fe_buffer_text(w->out, i ? ", " : "");
-        pt2_json_write(key, w->out);
-        fe_buffer_text(w->out, ": ");
+        pt2_write_member(w->out, i, key);
         if (yyjson_equals_str(key, "arg"))
             write_item_value(n, index);
         else if (yyjson_equals_str(key, "kind") && !is_given_so(n, known, value))

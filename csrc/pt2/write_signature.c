@@ -184,9 +184,7 @@ static void write_spec(const spec *s)
     fe_buffer_text(w->out, "\": {");
     pt2_each_member(s->json, i, count, key, value)
     {
-        fe_buffer_text(w->out, i ? ", " : "");
-        pt2_json_write(key, w->out);
-        fe_buffer_text(w->out, ": ");
+        pt2_write_member(w->out, i, key);
         write_field(s, unsafe_yyjson_get_str(key), value);
     }
     if (!s->json)
@@ -250,9 +248,7 @@ void pt2_write_signature(pt2_graph_writer *g, yyjson_val *json)
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(json, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "input_specs"))
             write_specs(g, value, true);
         else if (yyjson_equals_str(key, "output_specs"))
@@ -307,9 +303,7 @@ static void write_call_value(pt2_graph_writer *g, yyjson_val *json, pt2_name fqn
     pt2_each_member(json, i, count, key, value)
     {
         bool name = yyjson_is_str(value) && (yyjson_equals_str(key, "name") || yyjson_equals_str(key, "as_name"));
-        fe_buffer_text(w->out, i ? ", " : "");
-        pt2_json_write(key, w->out);
-        fe_buffer_text(w->out, ": ");
+        pt2_write_member(w->out, i, key);
         if (name)
             write_renamed(g, value, fqn);
         else if (yyjson_equals_str(key, "as_graph"))
@@ -328,9 +322,7 @@ static void write_call_signature(pt2_graph_writer *g, yyjson_val *json, pt2_name
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(json, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "inputs") || yyjson_equals_str(key, "outputs"))
             write_call_value(g, value, fqn);
         else
@@ -348,9 +340,7 @@ static void write_call(pt2_graph_writer *g, yyjson_val *json)
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(json, i, count, key, value)
     {
-        fe_buffer_text(g->w->out, i ? ", " : "");
-        pt2_json_write(key, g->w->out);
-        fe_buffer_text(g->w->out, ": ");
+        pt2_write_member(g->w->out, i, key);
         if (yyjson_equals_str(key, "signature") && yyjson_is_obj(value))
             write_call_signature(g, value, fqn);
         else

@@ -217,7 +217,6 @@ def _opt(options: Any) -> int:
     except ValueError as error:
         _complain(error)
         return UNREADABLE
-    program.verify(weights=False)
     program.save(options.output)
     rows = [
         {
