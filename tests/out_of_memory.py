@@ -15,6 +15,7 @@ from collections import namedtuple
 
 import fastexport
 from fastexport import Graph
+from fastexport._provenance import _Recorder
 from helpers import ORDER_FAULTS, codes, small_graph, structure
 
 Pair = namedtuple("Pair", "first second")
@@ -63,6 +64,12 @@ class ToNode:
         return self.node
 
 
+def recorded(g):
+    """The same graph, recorded."""
+    g._observer = _Recorder(g, "recorded")
+    return g
+
+
 # No closures in these, which CPython 3.11 leaks when it can't make the cell; no `with` and `finally`, which it does not
 # get out of where no memory is left at all; and no pickles, for it crashes when it can't make an iterator over a dict.
 OPERATIONS = {
@@ -81,6 +88,12 @@ OPERATIONS = {
     "replace_all_uses_with": lambda g: g.node("add").replace_all_uses_with(g.node("x")),
     "replace_chosen": lambda g: g.node("x").replace_all_uses_with(g.node("add"), lambda user: user.name == "mul"),
     "propagate": lambda g: g.node("add").replace_all_uses_with(g.node("x"), propagate_meta=True),
+    "propagate what is missing": lambda g: g.node("add").replace_all_uses_with(g.node("x"), propagate_meta="missing"),
+    "propagate all": lambda g: g.node("mul").replace_input_with(g.node("add"), g.node("x"), propagate_meta="all"),
+    "recorded call_function": lambda g: recorded(g).call_function(operator.sub, (g.node("x"), 1)),
+    "recorded node_copy": lambda g: recorded(g).node_copy(g.node("add")),
+    "recorded replace_input_with": lambda g: recorded(g).node("mul").replace_input_with(g.node("x"), g.node("add")),
+    "recorded replace_all_uses_with": lambda g: recorded(g).node("add").replace_all_uses_with(g.node("x")),
     "erase_node": lambda g: g.erase_node(g.node("deader")),
     "move": lambda g: g.node("mul").prepend(g.node("x")),
     "name": lambda g: setattr(g.node("mul"), "name", "another"),
@@ -112,6 +125,7 @@ OPERATIONS = {
     "eliminate_dead_code, explain": lambda g: g.eliminate_dead_code(explain=True),
     "eliminate_getitems": lambda g: g.eliminate_getitems(),
     "eliminate_getitems, torch": lambda g: g.eliminate_getitems(policy="torch"),
+    "eliminate_getitems, recorded": lambda g: recorded(g).eliminate_getitems(),
 }
 
 
@@ -120,7 +134,12 @@ PASSES = {name for name in OPERATIONS if name.startswith("eliminate")}
 
 
 def state(g):
-    return structure(g), str(g), {node.name for node in g.nodes if node.graph is g}
+    """Sources by their text, which leaves out the id of the graph."""
+    nodes = [
+        (*node, {key: repr(value) if key == "from_node" else value for key, value in meta.items()})
+        for *node, meta in structure(g)
+    ]
+    return nodes, str(g), {node.name for node in g.nodes if node.graph is g}
 
 
 def attempt(operation, g, start, stop):

@@ -12,12 +12,12 @@ import tempfile
 import weakref
 
 import fastexport
-from fastexport import _core
+from fastexport import _core, _objects
 from pt2_files import SAMPLES, sample
 
 WINDOWS = 1, 60  # failures in a row; without an end CPython 3.11 does not get out of `with` and `finally`
 LAST = 8  # so many calls in a row that succeed: no allocation is left to fail
-DATA = {name: sample(name).read_bytes() for name in ("linear", "cond_", "dynamic")}
+DATA = {name: sample(name).read_bytes() for name in ("linear", "cond_", "cond_single_tensor", "dynamic")}
 OLD = sorted((SAMPLES / "old_layout").glob("*.pt2"))[0].read_bytes()
 FOLDER = tempfile.mkdtemp()
 PATH = os.path.join(FOLDER, "program.pt2")
@@ -52,6 +52,27 @@ def rewrite(ep):
     _core.write_archive(PATH, "root", parts)
 
 
+TENSOR = (
+    '{"as_tensor": {"dtype": 7, "sizes": [], "requires_grad": false, "device": {"type": "cpu", "index": null}, '
+    '"strides": [], "storage_offset": {"as_int": 0}, "layout": 7}}'
+)
+RESULTS = f'{{"as_list": [{TENSOR}]}}'
+DOCUMENT = '{"graph_module": {"graph": {}, "signature": {"input_specs": [], "output_specs": []}}}'
+
+
+def encode(name, meta, is_input):
+    return RESULTS if name.startswith("cond") else TENSOR, "{}"
+
+
+def describe(value):
+    described = _objects.describe_object(value)
+    return described and (*described, None if "higher_order" in str(value) else "Tself Tother>T")
+
+
+def write_new(ep):
+    return _core.Program.write_new(ep.graph, DOCUMENT, encode, describe)
+
+
 # What saving, and looking at meta, does in Python is left out: it iterates over the items of dicts, and CPython 3.11
 # crashes when it can't make the iterator.
 OPERATIONS = {
@@ -69,6 +90,7 @@ OPERATIONS = {
     "verify": (open_program, lambda ep: ep.verify(all=True, level="strict")),
     "write": (open_program, lambda ep: ep._program.write(ep.graph)),
     "write an archive": (open_program, rewrite),
+    "write what comes from elsewhere": (lambda: open_program("cond_single_tensor"), write_new),
 }
 
 # These go through functions with closures: CPython 3.11 leaks the arguments when it can't make the cell for one.

@@ -92,6 +92,36 @@ def test_bench_files(tmp_path: Path) -> None:
         assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="measures memory the way Linux tells it")
+def test_bench_programs(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    results, report = tmp_path / "results.json", tmp_path / "PROGRAMS.md"
+    only = r"(save|verify|edit).*dynamic|40 unused, from a file|peak.*weights,"
+    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
+    done = command("benchmarks/programs.py", *options)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert [row["job"] for row in rows] == [
+        "save(torch_program, path)",
+        "torch.export.save, accelerate()",
+        "from_export + verify()",
+        "verify()",
+        "verify(), again",
+        "from_export + edit + to_torch()",
+        "remove_unused_inputs()",
+        "peak memory of save, by the weights",
+    ]
+    for row in rows:
+        least = min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"])
+        assert least > 0 or row["unit"] == "MB" and least == 0  # a process may have had enough memory before
+        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
+
+
+def test_bench_programs_of_nothing() -> None:
+    done = command("benchmarks/programs.py", "--quick", "--only", "no such row")
+    assert done.returncode == 2 and "no row" in done.stderr
+
+
 def test_bench_files_of_nothing() -> None:
     done = command("benchmarks/files.py", "--quick", "--only", "no such row")
     assert done.returncode == 2 and "no row" in done.stderr

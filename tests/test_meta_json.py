@@ -223,9 +223,14 @@ def test_tensor_meta_strides() -> None:
     assert TensorMeta("float32", (s0, 4)).stride == (4, 1)
     assert TensorMeta("float32", (3, s0)).stride == (s0, 1)
     assert TensorMeta("float32", (1, s0)).stride == (s0, 1)
-    with pytest.raises(ValueError, match="give it"):
-        TensorMeta("float32", (3, s0, 2))
+    assert TensorMeta("float32", (3, s0, 2)).stride == (s0 * 2, 2, 1)
+    assert TensorMeta("float32", (s0, s0, 0)).stride == (s0, 1, 1)
     assert TensorMeta("float32", (3, s0, 2), (s0, 2, 1)).stride == (s0, 2, 1)
+    assert repr(TensorMeta("float32", (3, s0, s0))) == "TensorMeta(f32[3, s0, s0], cpu)"
+    assert TensorMeta("float32", (2**62, 2**62, 1)).stride == (2**62, 1, 1)
+    for shape in ((2, 2**62, 2), (3, s0, 2**62, 2), (2, 2**32, 2**32)):
+        with pytest.raises(ValueError, match="64 bits"):
+            TensorMeta("float32", shape)
 
 
 def test_tensor_meta_is_a_value() -> None:

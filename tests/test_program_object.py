@@ -354,3 +354,199 @@ def test_every_allocation_may_fail(what):
     n, _ = outcomes(lambda: work(data, ep))
     assert n > 1
     assert str(ep) == want
+
+
+# ---- the contract of the class, as torch's
+
+
+class Layered:
+    """Made when it is asked for: torch is imported only by tests that need it."""
+
+    def __new__(cls):
+        import torch
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(3, 2)
+                self.register_buffer("seen", torch.zeros(()))
+                self.register_buffer("scratch", torch.ones(2), persistent=False)
+
+            def forward(self, x, *, scale=2):
+                self.seen.add_(1)
+                return torch.nn.functional.silu(self.fc(x)) * scale + self.scratch
+
+        return torch.export.export(Model(), (torch.ones(4, 3),), {"scale": 3})
+
+
+@pytest.fixture(scope="module")
+def exported():
+    pytest.importorskip("torch")
+    return Layered()
+
+
+@pytest.fixture(params=["torch", "file"])
+def program(request, exported):
+    import torch
+
+    if request.param == "torch":
+        return fastexport.from_export(exported)
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    return fastexport.load(file.getvalue())
+
+
+def properties(cls):
+    return {name for base in cls.__mro__ for name, member in vars(base).items() if isinstance(member, property)}
+
+
+def test_all_that_torchs_class_has(exported):
+    theirs = properties(type(exported))
+    assert theirs <= properties(fastexport.ExportedProgram)
+    methods = {name for name, member in vars(type(exported)).items() if callable(member) and not name.startswith("_")}
+    assert methods <= set(dir(fastexport.ExportedProgram))
+
+
+def test_attributes_are_read_only(program, exported):
+    for name in sorted(properties(type(exported)) | {"guards", "new", "_graph"}):
+        if name == "example_inputs" and program._program.json("model") is None:
+            continue  # torch lets this one be set
+        with pytest.raises(RuntimeError, match=name):
+            setattr(program, name, None)
+        with pytest.raises(RuntimeError, match=name):
+            delattr(program, name)
+
+
+def test_programs_are_not_called(program, exported):
+    for one in (program, exported):
+        with pytest.raises(RuntimeError, match=r"module\(\)"):
+            one(1, x=2)
+
+
+def test_parameters_and_buffers(program, exported):
+    import torch
+
+    for method in ("named_parameters", "named_buffers"):
+        ours, theirs = dict(getattr(program, method)()), dict(getattr(exported, method)())
+        assert list(ours) == list(theirs)
+        for name, value in theirs.items():
+            mine = ours[name] if isinstance(ours[name], torch.Tensor) else ours[name].torch()
+            assert type(mine) is type(value)
+            assert torch.equal(mine, value)
+    assert [id(value) for value in program.parameters()] == [id(value) for _, value in program.named_parameters()]
+    assert [id(value) for value in program.buffers()] == [id(value) for _, value in program.named_buffers()]
+    assert program.tensor_constants.keys() == exported.tensor_constants.keys()
+
+
+def test_call_spec_and_verifier(program, exported):
+    assert str(program.call_spec.in_spec) == str(exported.call_spec.in_spec)
+    assert str(program.call_spec.out_spec) == str(exported.call_spec.out_spec)
+    assert program.call_spec._fields == exported.call_spec._fields
+    assert program.verifier == program.verifiers[0]
+    assert program.dialect == exported.dialect
+    assert program.graph_module.graph is program.graph
+    assert program.validate() is None
+
+
+def test_text_has_graph_signature_and_ranges(program, exported):
+    text = str(program)
+    assert text.startswith("ExportedProgram:\n    ")
+    assert str(exported).rsplit("Graph signature:", 1)[1] == text.rsplit("Graph signature:", 1)[1]
+    assert str(program.graph).replace("\n", "\n    ") in text
+
+
+def test_module_runs(program, exported):
+    import torch
+
+    x = torch.arange(12.0).reshape(4, 3)
+    assert torch.equal(program.module()(x, scale=3), exported.module()(x, scale=3))
+    with pytest.raises(NotImplementedError):
+        program.module().train()
+
+
+def test_decompositions_with_a_table(program, exported):
+    import torch
+
+    assert program.dialect == "TRAINING"
+    x = torch.arange(12.0).reshape(4, 3)
+    want = exported.module()(x, scale=3)
+    for table in (None, {}, {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}):
+        decomposed = program.run_decompositions(table)
+        assert decomposed.dialect == "ATEN"
+        calls = [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"]
+        assert any("sigmoid" in call for call in calls) == (table is None or bool(table))
+        assert list(decomposed.graph_signature.buffers_to_mutate.values()) == ["seen"]
+        assert torch.allclose(decomposed.module()(x, scale=3), want)
+        decomposed.verify()
+
+
+def test_updates(exported):
+    import torch
+
+    program = fastexport.from_export(exported)
+    module = copy.deepcopy(exported.graph_module)
+    signature = program.graph_signature
+    old = next(node for node in module.graph.nodes if node.target is torch.ops.aten.silu.default)
+    with module.graph.inserting_after(old):
+        new = module.graph.call_function(torch.ops.aten.relu.default, old.args)
+    new.meta = old.meta
+    with module._set_replace_hook(signature.get_replace_hook()):
+        old.replace_all_uses_with(new)
+    module.graph.erase_node(old)
+    updated = program._update(module, signature)
+    assert isinstance(updated, type(program))
+    assert updated.graph != program.graph
+    assert updated.graph_signature == signature
+    twice = {name: value * 2 for name, value in exported.state_dict.items()}
+    with pytest.raises(Exception, match="Parameter"):
+        program._update(module, signature, state_dict=twice)
+    twice.update((name, torch.nn.Parameter(twice[name])) for name in exported.graph_signature.parameters)
+    updated = program._update(module, exported.graph_signature, state_dict=twice)
+    x = torch.ones(4, 3)
+    weight, bias = twice["fc.weight"], twice["fc.bias"]
+    assert torch.allclose(updated.module()(x, scale=3), torch.relu(x @ weight.T + bias) * 3 + 1)
+
+
+def test_the_constructors_order():
+    """What is repeated is gone before the verifiers see the program, and these come last."""
+    torch = pytest.importorskip("torch")
+    from torch._export import verifier as torch_verifier
+
+    seen = []
+
+    class Watching(torch_verifier.TrainingIRVerifier):
+        dialect = "WATCHING"
+
+        def check_additional(self, module):
+            seen.append((type(module.graph._codegen).__name__, [node.name for node in module.graph.nodes]))
+
+    class Chunks(torch.nn.Module):
+        def forward(self, x):
+            one, two = x.chunk(2)
+            return one + two
+
+    plain = torch.export.export(Chunks(), (torch.ones(4),))
+    program = fastexport.from_export(plain)._update(plain.graph_module, plain.graph_signature, verifiers=[Watching])
+    first = next(node for node in program.graph.nodes if "getitem" in node.name)
+    with program.graph.inserting_after(first):
+        again = program.graph.call_function(first.target, first.args)
+    again.meta = dict(first.meta)
+    user = next(iter(first.users))
+    user.replace_input_with(first, again)
+    seen.clear()
+    made = program.to_torch()
+    assert made.verifiers == [Watching]
+    assert seen[0][0] == "CodeGen"
+    assert again.name not in seen[0][1]
+    assert first.name in seen[0][1]
+
+
+def test_copies_are_apart(program):
+    twin = copy.deepcopy(program)
+    assert twin.graph == program.graph
+    twin.rename_input("x", "data")
+    twin.graph.node("silu").name = "other"
+    assert program.graph_signature.user_inputs[0] == "x"
+    assert program.graph.node("silu").name == "silu"
+    program.verify()
+    twin.verify()

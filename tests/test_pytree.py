@@ -480,6 +480,44 @@ def test_torch_is_told(pytree):
             pytree._deregister_pytree_node(cls)
 
 
+def test_what_is_exported_may_be_registered_here(pytree):
+    """fastexport.export makes torch know the types; what the program takes and gives is the same on both sides."""
+    torch = pytest.importorskip("torch")
+    import fastexport
+
+    @dataclasses.dataclass
+    class Pair:
+        left: object
+        right: object
+
+    class Sum(torch.nn.Module):
+        def forward(self, pair, *, more):
+            return Pair(pair.left + more["a"][0], [pair.right])
+
+    register_dataclass(Pair, serialized_type_name="here.Pair")
+    try:
+        one, two = torch.ones(2), torch.zeros(2)
+        ep = fastexport.export(Sum(), (Pair(one, two),), {"more": {"a": (two,)}})
+        spec = TreeSpec.from_torch(ep.call_spec.in_spec)
+        assert spec == tree_structure(((Pair(0, 0),), {"more": {"a": (0,)}}))
+        leaves = match_inputs(spec, (Pair(one, two),), {"more": {"a": (two,)}})
+        assert [leaf is wanted for leaf, wanted in zip(leaves, (one, two, two), strict=True)] == [True] * 3
+        assert leaves == pytree.tree_leaves(((Pair(one, two),), {"more": {"a": (two,)}}))
+        result = ep.module()(Pair(one, two), more={"a": (one,)})
+        assert type(result) is Pair and torch.equal(result.left, one * 2)
+        assert tree_structure(result) == TreeSpec.from_torch(ep.call_spec.out_spec)
+        ep.example_inputs = ((Pair(two, two),), {"more": {"a": (two,)}})
+        assert ep.to_torch().example_inputs[0][0].left is two
+        for wrong in (1, (), ((Pair(two, two),), []), ((two,), {"more": {"a": (two,)}}), ((Pair(two, two),), {})):
+            with pytest.raises(ValueError):
+                ep.example_inputs = wrong
+        ep.example_inputs = None
+        assert ep.to_torch().example_inputs is None
+    finally:
+        _deregister_pytree_node(Pair)
+        pytree._deregister_pytree_node(Pair)
+
+
 # ---- hostile values ----
 
 

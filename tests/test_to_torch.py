@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import zipfile
 
@@ -17,7 +18,7 @@ import pt2_torch
 from fastexport import _torch_export
 from fastexport.acceleration import _deferred
 from pt2_files import ALL, HOSTILE, label, sample
-from torch_programs import assert_same_programs, environment
+from torch_programs import assert_same_programs, environment, graph_modules
 
 OPAQUE = {"hand_custom_obj"}
 
@@ -67,6 +68,73 @@ def test_meta_that_was_looked_at_is_the_same(path):
     look(ep.graph)
     want = pt2_torch.load(path)
     assert_same_programs(ep.to_torch(pickles=trusted(path)), want, sharing=False)
+
+
+def tensor_facts(tensor):
+    """What a user can see of a fake tensor beyond `torch_programs.value_facts`."""
+    storage = tensor.untyped_storage()
+    return (
+        tensor.is_leaf,
+        tensor._version,
+        tensor.is_inference(),
+        str(torch._C._dispatch_keys(tensor)),
+        str(storage.nbytes()),
+        storage.device,
+        storage.resizable(),
+        {name: value for name, value in vars(tensor).items() if name != "fake_mode"},
+    )
+
+
+def tensors(program):
+    """The fake tensors of all nodes, those of subgraphs too."""
+    for module in graph_modules(program).values():
+        for node in module.graph.nodes:
+            for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+                if isinstance(value, torch.Tensor):
+                    yield value
+
+
+def without_addresses(value):
+    return re.sub("0x[0-9a-f]+", "", repr(value))
+
+
+@pytest.mark.parametrize("path", ALL, ids=label)
+def test_fake_tensors_and_symbols_are_those_of_torch(path):
+    want = pt2_torch.load(path)
+    got = fastexport.load(path).to_torch(pickles=trusted(path))
+    pairs = list(zip(tensors(got), tensors(want), strict=True))
+    for ours, theirs in pairs:
+        assert tensor_facts(ours) == tensor_facts(theirs)
+        assert ours.fake_mode is pairs[0][0].fake_mode
+    if environment(want) is not None:
+        # all but texts of the stacks on which it was made, and a number of an object
+        ours, theirs = ({**vars(environment(each)), "_expr_sym_node_id": None} for each in (got, want))
+        assert list(ours) == list(theirs)
+        for name, value in ours.items():
+            assert without_addresses(value) == without_addresses(theirs[name]), name
+
+
+def test_tensors_of_symbolic_sizes_have_memory_of_their_own():
+    program = fastexport.load(sample("dynamic")).to_torch()
+    alike = {}
+    for tensor in tensors(program):
+        if any(isinstance(size, torch.SymInt) for size in tensor.shape):
+            alike.setdefault((str(tensor.shape), tensor.dtype), []).append(tensor)
+    first, second, *_ = max(alike.values(), key=len)
+    assert first.untyped_storage()._cdata != second.untyped_storage()._cdata
+    with first.fake_mode:
+        assert (first + second).shape == first.shape
+        first.add_(1)
+    assert (first._version, second._version) == (1, 0)
+
+
+def test_get_attr_of_a_subgraph_has_the_metadata_of_its_call():
+    ep = fastexport.load(sample("cond_"))
+    nodes = {node.name: node for node in ep.graph.nodes}
+    assert nodes["true_graph_0"].meta == {key: nodes["cond"].meta[key] for key in nodes["true_graph_0"].meta} != {}
+    nodes["true_graph_0"].meta["custom"] = {"a": 1}
+    assert "custom" not in nodes["cond"].meta
+    assert "custom" in copy.deepcopy(ep).graph.node("true_graph_0").meta
 
 
 def test_program_stays_as_it_was():
@@ -161,7 +229,7 @@ def test_renamed_input():
     program = ep.to_torch()
     assert program.graph_signature.user_inputs == ("data",)
     node = next(node for node in program.graph.nodes if node.name == "data")
-    assert node.target == "x"
+    assert node.target == "data"
     assert program.module()(torch.zeros(2, 4)).shape == (2, 3)
 
 
@@ -394,6 +462,21 @@ def test_hostile_file_runs_nothing(name, tmp_path, monkeypatch):
     except (fastexport.FastExportError, ValueError, AssertionError, torch._export.verifier.SpecViolationError):
         pass
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda given: given.reverse(), "missing, or not where it stands"),
+        (lambda given: given.append({"name": "w", "arg": {"as_int": 1}, "kind": 2}), "'w' is not in the schema"),
+        (lambda given: given.pop(0), "'input' is missing"),
+    ],
+)
+def test_arguments_that_torch_would_take_otherwise_are_told_of(tmp_path, change, words):
+    path = changed(tmp_path, "linear", lambda document: change(document["graph_module"]["graph"]["nodes"][0]["inputs"]))
+    faults = fastexport.load(path, verify=False).faults
+    assert any(words in fault.message and not fault.is_error for fault in faults)
+    assert not fastexport.load(sample("linear")).faults
 
 
 @pytest.mark.parametrize("name", ["E17_weight_pickle_code", "E18_opaque_code", "E16_sample_inputs_code"])

@@ -111,6 +111,18 @@ static int copy_string(fe_graph *g, fe_string **s, fe_error *err)
     return *s ? 0 : -1;
 }
 
+static int copy_called(fe_graph *g, const fe_signature *s, const uint32_t *node_map, fe_error *err)
+{
+    for (uint32_t i = 0; i < s->called_count; i++) {
+        fe_called called = s->called[i];
+        if (called.node != FE_NONE_ID)
+            called.node = node_map[called.node];
+        if (copy_string(g, &called.name, err) < 0 || fe_signature_add_called(g->signature, called, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int copy_specs(fe_graph *g, const fe_graph *from, const uint32_t *node_map, fe_error *err)
 {
     const fe_signature *s = from->signature;
@@ -131,7 +143,7 @@ static int copy_specs(fe_graph *g, const fe_graph *from, const uint32_t *node_ma
         if ((input ? fe_signature_add_input : fe_signature_add_output)(g->signature, spec, err) < 0)
             return -1;
     }
-    return 0;
+    return copy_called(g, s, node_map, err);
 }
 
 int fe_graph_copy(fe_graph *g, const fe_graph *from, const uint32_t *objects, uint32_t *node_map, fe_error *err)

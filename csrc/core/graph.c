@@ -298,7 +298,8 @@ void fe_node_erase(fe_graph *g, uint32_t id)
     fe_node_drop_operands(g, id);
     if (g->shared_names)
         leave_name(g, id);
-    if (g->signature && n->op == FE_OP_PLACEHOLDER && !fe_signature_forget_input(g->signature, id))
+    if (g->signature && g->signature->input_count && n->op == FE_OP_PLACEHOLDER &&
+        !fe_signature_forget_input(g->signature, id))
         fe_signature_forget_constant(g->signature, placeholders_before(g, id));
     g->targets[n->target].count--;
     n->flags |= FE_NODE_ERASED;

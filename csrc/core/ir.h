@@ -445,25 +445,39 @@ typedef struct {
     uint32_t origin;   /* 1 + its place in the list of the file it was read from, 0: none */
 } fe_spec;
 
+/* A node that the calling convention of a preserved module names, and the name it has there. */
+typedef struct {
+    fe_string *name;
+    uint32_t node; /* FE_NONE_ID: it was erased, and the graph has been copied since */
+} fe_called;
+
 struct fe_signature {
     const fe_allocator *allocator;
     fe_spec *inputs, *outputs;
-    uint32_t input_count, input_capacity, output_count, output_capacity;
+    fe_called *called;
+    uint32_t input_count, input_capacity, output_count, output_capacity, called_count, called_capacity;
 };
 
 fe_signature *fe_signature_new(const fe_allocator *a); /* NULL: no memory */
 void fe_signature_free(fe_signature *s);
 int fe_signature_add_input(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
 int fe_signature_add_output(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
+int fe_signature_add_called(fe_signature *s, fe_called called, fe_error *err) FE_MUST_CHECK;
+/* An output that becomes another node has no origin any more: it may be of another kind of value. */
 void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new);
+/* Nobody uses old any more, since new has taken its place: modules are now called with new, or give it. */
+void fe_signature_replace_called(fe_signature *s, uint32_t old, uint32_t new);
 /* The output node returns something else. When the number of results stays, each output stands for the result in its place;
  * otherwise the signature stays as it is, and the verifier tells. */
 void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t count);
-/* A user input has another name: what updates it, or is its gradient, says so by name. */
+/* A user input has another name: what updates it, or is its gradient, says so by name; so does one that is a constant. */
 void fe_signature_rename_input(fe_signature *s, const fe_string *old, fe_string *new);
 bool fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased; false: no input is it */
 /* The same for an input that is a constant and names no node: it is known by its position among the placeholders. */
 void fe_signature_forget_constant(fe_signature *s, uint32_t position);
+/* Erase inputs, which nothing may use: gone tells by position, for as many inputs as both graph and signature have. Takes
+ * time by their number, where erasing one by one takes its square. */
+void fe_signature_erase_inputs(fe_graph *g, const uint8_t *gone);
 
 /* ---- copy.c: whole graphs ---- */
 

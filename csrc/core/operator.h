@@ -83,7 +83,8 @@ const char *fe_operator_name(const fe_operator *op); /* without "torch.ops."; en
 
 /* Schemas. Functions and higher-order operators have none, but for the names of a SYM function's parameters. */
 bool fe_operator_has_schema(const fe_operator *op);
-/* Arguments in turn: *at is NULL before the first. false: no more. */
+/* Arguments in turn: *at is NULL before the first, or the start of a schema in the table's form, which is then the one
+ * that is read, of whatever operator. false: no more. Returns begin behind its ">". */
 bool fe_operator_next_argument(const fe_operator *op, const char **at, fe_argument *out);
 bool fe_operator_next_return(const fe_operator *op, const char **at, fe_schema_type *out);
 uint32_t fe_operator_argument_count(const fe_operator *op);

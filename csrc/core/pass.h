@@ -157,6 +157,9 @@ typedef struct {
 /* Report each getitem that repeats an earlier one, and the one that can take its place. */
 int fe_find_repeated_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *repeated,
                               fe_error *err) FE_MUST_CHECK;
+/* Put what the items of such a report from `first` on name in the place of the repeated ones, and erase these. The graph must be
+ * as it was found. -1 with the graph unchanged. */
+int fe_merge_getitems(fe_graph *g, const fe_report *repeated, uint32_t first, fe_error *err) FE_MUST_CHECK;
 /* Put the first getitem for each (source, index) in the place of all later ones, and report them. Returns whether the
  * graph changed, or -1 with the graph unchanged. */
 int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err) FE_MUST_CHECK;

@@ -256,22 +256,28 @@ int fe_find_repeated_getitems(fe_graph *g, const fe_getitem_options *o, fe_repor
     return result;
 }
 
-int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err)
+int fe_merge_getitems(fe_graph *g, const fe_report *repeated, uint32_t first, fe_error *err)
 {
-    uint32_t before = removed->len;
-    int result = fe_find_repeated_getitems(g, o, removed, err);
-
-    for (uint32_t i = before; result == 0 && i < removed->len; i++)
-        result = fe_node_reserve_replacement(g, removed->items[i].node, err);
-    if (result < 0) {
-        removed->len = before;
-        return -1;
+    for (uint32_t i = first; i < repeated->len; i++) {
+        if (fe_node_reserve_replacement(g, repeated->items[i].node, err) < 0)
+            return -1;
     }
-    for (uint32_t i = before; i < removed->len; i++) {
-        fe_record r = removed->items[i];
+    for (uint32_t i = first; i < repeated->len; i++) {
+        fe_record r = repeated->items[i];
         if (fe_node_replace_all_uses(g, r.node, r.other, err) < 0)
             assert(!"the memory was reserved");
         fe_node_erase(g, r.node);
+    }
+    return 0;
+}
+
+int fe_eliminate_getitems(fe_graph *g, const fe_getitem_options *o, fe_report *removed, fe_error *err)
+{
+    uint32_t before = removed->len;
+
+    if (fe_find_repeated_getitems(g, o, removed, err) < 0 || fe_merge_getitems(g, removed, before, err) < 0) {
+        removed->len = before;
+        return -1;
     }
     return removed->len > before;
 }

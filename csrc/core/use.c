@@ -467,6 +467,8 @@ static void replace_operand(fe_graph *g, uint32_t id, uint32_t old, uint32_t new
     link_operands(g, id, n->edge, &operands);
     if (g->signature && n->op == FE_OP_OUTPUT)
         fe_signature_replace_output(g->signature, old, new);
+    if (g->signature && !g->nodes[old].user_count)
+        fe_signature_replace_called(g->signature, old, new);
     g->version++;
 }
 

@@ -283,6 +283,39 @@ static size_t count_positional(pt2_graph_reader *g, const json_node *n)
     return positional;
 }
 
+/* Names of arguments in turn: are they those of the schema, in its order? torch goes by the names, here the order counts. */
+typedef struct {
+    const fe_operator *op; /* NULL: there is no schema, or a fault was told */
+    const char *at;
+} schema_order;
+
+/* Go on in the schema to an argument, or to the end; what can't be left out and is passed over is missing. */
+static void check_order(pt2_graph_reader *g, const json_node *n, schema_order *o, yyjson_val *name,
+                        const pt2_path *path)
+{
+    const char *text = name ? unsafe_yyjson_get_str(name) : "";
+    size_t len = name ? unsafe_yyjson_get_len(name) : 0;
+    fe_argument a;
+
+    while (o->op && fe_operator_next_argument(o->op, &o->at, &a)) {
+        if (name && a.name_len == len && memcmp(a.name, text, len) == 0)
+            return;
+        if (!a.has_default && !a.keyword_only) {
+            pt2_warn_node(
+                g->reader->report, PT2_GRAPH, path, n->shown,
+                "the argument '%.*s' is missing, or not where it stands in the schema; torch goes by the names",
+                (int)a.name_len, a.name);
+            o->op = NULL;
+        }
+    }
+    if (name && o->op)
+        pt2_warn_node(
+            g->reader->report, PT2_GRAPH, path, n->shown,
+            "the argument '%.200s' is not in the schema, or not where it stands there; torch goes by the names", text);
+    if (name)
+        o->op = NULL;
+}
+
 /* torch writes the names of keyword arguments into code. */
 static void check_keyword(pt2_graph_reader *g, const json_node *n, yyjson_val *name, const pt2_path *path)
 {
@@ -296,6 +329,8 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
     pt2_callee callee = g->callees[n->callee];
     size_t positional = count_positional(g, n), a = 0, k = 0, i, count;
     const pt2_path *inputs = PT2_KEY(n->path, "inputs");
+    bool by_name = has_schema(&callee) && callee.op && fe_operator_has_schema(callee.op);
+    schema_order order = {.op = by_name ? callee.op : NULL};
     yyjson_val *v;
     fe_error err;
 
@@ -308,6 +343,7 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
         const pt2_path *place = PT2_INDEX(inputs, i);
         pt2_argument_place at = {place, PT2_KEY(place, "arg"), n->shown, n->index, (uint32_t)i};
         fe_value *out;
+        check_order(g, n, &order, in.name, PT2_KEY(place, "name"));
         if (is_positional(&callee, &in)) {
             out = &(*args)->items[a++];
         } else {
@@ -322,6 +358,7 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
         if (pt2_read_argument(g, in.value, &at, out) < 0)
             return -1;
     }
+    check_order(g, n, &order, NULL, inputs);
     return 0;
 }
 

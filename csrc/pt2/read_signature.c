@@ -162,21 +162,27 @@ static int read_specs(signature_reader *s, yyjson_val *specs, yyjson_val *argume
 
 /* ---- the module call graph ---- */
 
-static void check_names(signature_reader *s, yyjson_val *arguments, const pt2_path *path)
+/* Nodes are followed by the module call graph, whose entries name them. */
+static int check_names(signature_reader *s, yyjson_val *arguments, const pt2_path *path)
 {
     size_t i, count;
     yyjson_val *v;
+    fe_error err;
 
     yyjson_arr_foreach(arguments, i, count, v)
     {
         pt2_value_kind kind = PT2_VALUE_NONE;
         yyjson_val *name = pt2_read_name_of(v, &kind);
-        const fe_string *known =
+        fe_string *known =
             name ? fe_string_find(&s->g->core->strings, unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name))
                  : NULL;
-        if (name && kind != PT2_VALUE_CUSTOM && (!known || fe_name_owner(s->g->core, known) == FE_NONE_ID))
+        uint32_t owner = known ? fe_name_owner(s->g->core, known) : FE_NONE_ID;
+        if (name && kind != PT2_VALUE_CUSTOM && owner == FE_NONE_ID)
             fail(s, PT2_INDEX(path, i), "the graph has no node called", name);
+        if (owner != FE_NONE_ID && fe_signature_add_called(s->g->core->signature, (fe_called){known, owner}, &err) < 0)
+            return core_failed(s, &err);
     }
+    return 0;
 }
 
 #define ANY SIZE_MAX
@@ -228,8 +234,8 @@ static int check_call(signature_reader *s, yyjson_val *call, bool whole, const p
     yyjson_val *inputs = pt2_field(call, "inputs"), *outputs = pt2_field(call, "outputs");
     size_t in = unsafe_yyjson_get_len(inputs), out = unsafe_yyjson_get_len(outputs);
 
-    check_names(s, inputs, PT2_KEY(path, "inputs"));
-    check_names(s, outputs, PT2_KEY(path, "outputs"));
+    if (check_names(s, inputs, PT2_KEY(path, "inputs")) < 0 || check_names(s, outputs, PT2_KEY(path, "outputs")) < 0)
+        return -1;
     if (whole && s->counts_differ) {
         in = out = ANY;
     } else if (whole) { /* whose own lists of names are empty, as a rule */

@@ -40,6 +40,8 @@
     X(UNBOUND_SYMBOL, "FX308", "unbound_symbol")     \
     X(MUTATION, "FX309", "mutation")                 \
     X(ARGUMENT, "FX310", "argument")                 \
+    X(DIALECT, "FX311", "dialect")                   \
+    X(TORCH, "FX400", "torch")                       \
     X(SIGNATURE, "FX401", "signature")               \
     X(TREESPEC, "FX402", "treespec")                 \
     X(METADATA, "FX403", "metadata")                 \

@@ -282,7 +282,8 @@ done:
 
 /* ---- dialects ---- */
 
-/* Every verifier that a program names looks at it, and none means ATEN; TRAINING alone allows operators that write. */
+/* Every verifier that a program names looks at it, and none means ATEN; TRAINING alone allows operators that write: in
+ * torch that is no rule which a dialect can change. */
 static void check_dialects(pt2_verifier *v)
 {
     static const char *const known[] = {"ATEN", "", "TRAINING", "EDGE"};
@@ -296,13 +297,13 @@ static void check_dialects(pt2_verifier *v)
         bool found = false;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             found |= yyjson_equals_str(name, known[k]);
-        v->functional |= found && !yyjson_equals_str(name, "TRAINING");
+        v->functional |= !yyjson_equals_str(name, "TRAINING");
         if (!found)
             pt2_verify_fault(
                 v, PT2_UNSUPPORTED, PT2_WARNING, NULL, PT2_INDEX(PT2_KEY(&(pt2_path){.parent = NULL}, "verifiers"), i),
                 NULL,
-                "the dialect '%.200s' is not known here: its rules are not checked, and torch loads the program "
-                "only where the dialect is registered",
+                "the dialect '%.200s' is not known here: rules of its own are not checked, and torch loads the program "
+                "only where the dialect is registered; define it as a subclass of fastexport.Verifier",
                 yyjson_is_str(name) ? yyjson_get_str(name) : "");
     }
 }

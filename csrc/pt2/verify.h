@@ -9,7 +9,7 @@
  *     verify_call.c       TARGET  what a node calls; UNKNOWN_OPERATOR (warning)
  *                         MUTATION  an operator that writes to its arguments, outside the dialect TRAINING
  *                         GRAPH  a getitem beyond its producer's results, the same one twice (warning); a user of
- *                         nothing; operands of cond, while_loop, invoke_subgraph against the inputs of their subgraphs
+ *                         nothing; operands of higher-order operators against the inputs of their subgraphs
  *     verify_argument.c   ARGUMENT  arguments against the operator's schema; what no file can hold
  *                         TARGET, UNKNOWN_OPERATOR  operators as arguments
  *     verify_value.c      VALUE  a node without a value; sizes, strides, offsets that can't be; hints out of range

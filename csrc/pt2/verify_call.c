@@ -85,22 +85,50 @@ static bool is_items(fe_value value)
     return value.kind == FE_LIST || value.kind == FE_TUPLE;
 }
 
-/* cond(p, true, false, operands), while_loop(cond, body, carried, more), invoke_subgraph(graph, name, *operands) */
+/* A higher-order operator: where its subgraphs are among its arguments, and the lists of what they are called with. */
+typedef struct {
+    const char *name;
+    uint8_t arguments, first_graph, graphs;
+    uint8_t first_list, lists;
+    uint8_t times; /* how often each item of the first list is an operand */
+} hop_form;
+
+static const hop_form hop_forms[] = {
+    {"cond", 4, 1, 2, 3, 1, 1},             /* (predicate, true, false, operands) */
+    {"while_loop", 4, 0, 2, 2, 2, 1},       /* (cond, body, carried, more) */
+    {"scan", 4, 0, 1, 1, 3, 1},             /* (combine, carried, of each step, more) */
+    {"map_impl", 3, 0, 1, 1, 2, 1},         /* (graph, of each step, more) */
+    {"associative_scan", 3, 0, 1, 1, 2, 2}, /* (combine, of each step, more) */
+};
+
+/* How many operands the lists of a call make up; false: they are no lists. */
+static bool count_operands(const hop_form *form, const fe_seq *args, uint32_t *out)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = form->first_list; i < (uint32_t)form->first_list + form->lists; i++) {
+        if (!is_items(args->items[i]))
+            return false;
+        count += (uint64_t)args->items[i].as.seq->len * (i == form->first_list ? form->times : 1);
+    }
+    *out = count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
+    return true;
+}
+
 static void check_higher_order(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
 {
     const fe_seq *args = s->core->details[id].args;
     const char *name = f->text + strlen("torch.ops.higher_order.");
-    uint32_t count = args ? args->len : 0;
+    uint32_t count = args ? args->len : 0, operands;
 
-    if (strcmp(name, "cond") == 0 && count == 4 && is_items(args->items[3])) {
-        check_operands(v, s, id, args->items[1], args->items[3].as.seq->len);
-        check_operands(v, s, id, args->items[2], args->items[3].as.seq->len);
-    } else if (strcmp(name, "while_loop") == 0 && count == 4 && is_items(args->items[2]) && is_items(args->items[3])) {
-        uint32_t operands = args->items[2].as.seq->len + args->items[3].as.seq->len;
-        check_operands(v, s, id, args->items[0], operands);
-        check_operands(v, s, id, args->items[1], operands);
-    } else if (strcmp(name, "invoke_subgraph") == 0 && count >= 2) {
-        check_operands(v, s, id, args->items[0], count - 2);
+    if (strcmp(name, "invoke_subgraph") == 0 && count >= 2)
+        check_operands(v, s, id, args->items[0], count - 2); /* (graph, name, *operands) */
+    for (size_t i = 0; i < sizeof hop_forms / sizeof *hop_forms; i++) {
+        const hop_form *form = &hop_forms[i];
+        if (strcmp(name, form->name) != 0 || count != form->arguments || !count_operands(form, args, &operands))
+            continue;
+        for (uint32_t k = 0; k < form->graphs; k++)
+            check_operands(v, s, id, args->items[form->first_graph + k], operands);
     }
 }
 
@@ -115,6 +143,9 @@ static void check_target(pt2_verifier *v, const pt2_scope *s, uint32_t id, const
     else if (f->spelling == FE_SPELLING_BAD)
         pt2_verify_node(v, s, PT2_TARGET, PT2_ERROR, id, "target",
                         "'%.200s' is no operator or function that an exported program may call", f->text);
+    else if (strcmp(f->text, "_operator.pos") == 0)
+        pt2_verify_node(v, s, PT2_TARGET, PT2_ERROR, id, "target",
+                        "torch can read %.200s, but its verifier does not allow it; use the operand itself", f->text);
     else if (!f->op)
         pt2_verify_node(
             v, s, PT2_UNKNOWN_OPERATOR, PT2_WARNING, id, "target",
@@ -133,9 +164,9 @@ static bool is_getitem(const pt2_scope *s, uint32_t id)
 static void check_call(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
 {
     if (f->writes && v->functional)
-        pt2_verify_node(
-            v, s, PT2_MUTATION, PT2_ERROR, id, "target",
-            "%.200s writes to its arguments, which the dialect ATEN does not allow; use its functional form", f->text);
+        pt2_verify_node(v, s, PT2_MUTATION, PT2_ERROR, id, "target",
+                        "%.200s writes to its arguments, which no dialect but TRAINING allows; use its functional form",
+                        f->text);
     if (f->returns_nothing && s->core->nodes[id].user_count)
         pt2_verify_node(v, s, PT2_GRAPH, PT2_ERROR, id, NULL, "%.200s returns nothing, but other nodes use the result",
                         f->text);

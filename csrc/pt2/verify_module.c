@@ -115,10 +115,14 @@ static void find_wanted(checker *c, wanted_names *w)
 {
     const pt2_graph *g = c->scope->graph;
 
-    for (uint32_t id = 1; id < g->origin_count && id < c->core->node_count; id++) {
-        const pt2_origin *o = &g->origins[id];
-        if (o->source == PT2_FROM_NOTHING || !fe_node_is_listed(c->core, id))
+    for (uint32_t id = 1; id < c->core->node_count; id++) {
+        const pt2_origin *o = id < g->origin_count ? &g->origins[id] : NULL;
+        if (!fe_node_is_listed(c->core, id))
             continue;
+        if (!o || o->source == PT2_FROM_NOTHING) { /* an edit has made it, and it may stand for one that is gone */
+            found(w, c->core->details[id].name->data, c->core->details[id].name->len);
+            continue;
+        }
         if (o->name)
             found(w, o->name->data, o->name->len);
         if (o->source == PT2_FROM_NODE)

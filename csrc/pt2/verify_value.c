@@ -201,23 +201,43 @@ static void check_hint(const checked_value *c, const pt2_expr_facts *f, yyjson_v
     fault(c, PT2_VALUE, PT2_WARNING, field, message);
 }
 
+/* The facts of an expression; PT2_NO_EXPR, and a fault, when it is none. */
+static int parse_expr(checked_value *c, yyjson_val *expr, const char *field, uint32_t *index)
+{
+    yyjson_val *text = yyjson_is_obj(expr) ? yyjson_obj_get(expr, "expr_str") : NULL;
+    fe_expr_error why = {.fault = FE_EXPR_OK};
+    char message[600];
+
+    *index = PT2_NO_EXPR;
+    if (yyjson_is_str(text) && pt2_verify_expr(c->v, yyjson_get_str(text), yyjson_get_len(text), index, &why) < 0)
+        return -1;
+    if (*index == PT2_NO_EXPR) {
+        snprintf(message, sizeof message, "a symbolic number is no expression: %s",
+                 why.fault ? why.message : "it has no text");
+        fault(c, PT2_EXPR, PT2_ERROR, field, message);
+    }
+    return 0;
+}
+
+/* A storage offset, of which torch takes no notice when it reads a file: it neither gives a symbol a value nor needs it
+ * to have one. */
+static int look_at_expr(checked_value *c, yyjson_val *expr, const char *field)
+{
+    uint32_t index;
+
+    return parse_expr(c, expr, field, &index);
+}
+
 /* The first look at an expression: give its symbol a value if this is the place for it; does it need another look? */
 static int bind_expr(checked_value *c, yyjson_val *expr, const char *field)
 {
     pt2_verifier *v = c->v;
-    yyjson_val *text = yyjson_is_obj(expr) ? yyjson_obj_get(expr, "expr_str") : NULL;
-    fe_expr_error why = {.fault = FE_EXPR_OK};
-    char message[600];
-    uint32_t index = PT2_NO_EXPR;
+    uint32_t index;
 
-    if (yyjson_is_str(text) && pt2_verify_expr(v, yyjson_get_str(text), yyjson_get_len(text), &index, &why) < 0)
+    if (parse_expr(c, expr, field, &index) < 0)
         return -1;
-    if (index == PT2_NO_EXPR) {
-        snprintf(message, sizeof message, "a symbolic number is no expression: %s",
-                 why.fault ? why.message : "it has no text");
-        fault(c, PT2_EXPR, PT2_ERROR, field, message);
+    if (index == PT2_NO_EXPR)
         return 0;
-    }
     const pt2_expr_facts *f = &v->facts[index];
     if (f->binds && !pt2_verify_in_scope(c->scope, &v->symbols[f->binds - 1]))
         v->symbols[f->binds - 1].scope = c->scope->number;
@@ -281,9 +301,9 @@ static int visit_numbers(checked_value *c, yyjson_val *numbers, const char *fiel
 
 static int visit_tensor(checked_value *c, const pt2_tensor_fields *f, expr_visitor visit)
 {
-    if (visit_numbers(c, f->sizes, "sizes", visit) < 0 || visit_numbers(c, f->strides, "strides", visit) < 0)
+    if (visit_numbers(c, f->sizes, "sizes", visit) < 0)
         return -1;
-    return visit_number(c, f->offset, "storage_offset", visit);
+    return visit_numbers(c, f->strides, "strides", visit);
 }
 
 /* ---- tensors ---- */
@@ -359,7 +379,7 @@ static int check_tensor(checked_value *c, yyjson_val *json)
     if (!right)
         fault(c, PT2_VALUE, PT2_ERROR, "sizes", "a size or stride is neither an int nor an expression");
     check_extent(c, &f);
-    if (visit_tensor(c, &f, bind_expr) < 0)
+    if (visit_tensor(c, &f, bind_expr) < 0 || visit_number(c, f.offset, "storage_offset", look_at_expr) < 0)
         return -1;
     return c->unbound ? visit_tensor(c, &f, check_expr) : 0;
 }

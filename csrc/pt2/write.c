@@ -78,22 +78,96 @@ pt2_name pt2_argument_name(yyjson_val *json)
     return pt2_name_of_json(name ? name : yyjson_obj_get(inner, "as_name"));
 }
 
+/* What a node calls, as an object of the graph; NULL: its target is a text, or an object without a word in files. */
+static const pt2_object *target_object(const pt2_graph *graph, const fe_target *t)
+{
+    if (t->object >= graph->object_count || graph->objects[t->object].kind != PT2_OBJECT_TARGET)
+        return NULL;
+    return &graph->objects[t->object];
+}
+
 pt2_name pt2_target_text(const pt2_graph *graph, uint32_t id)
 {
     const fe_target *t = &graph->core->targets[graph->core->nodes[id].target];
+    const pt2_object *object = target_object(graph, t);
 
     if (t->object == FE_NONE_ID)
         return pt2_name_of_string(t->text);
-    if (t->object >= graph->object_count || graph->objects[t->object].kind != PT2_OBJECT_TARGET)
-        return (pt2_name){NULL, 0};
-    return pt2_name_of(graph->objects[t->object].text);
+    return object ? pt2_name_of(object->text) : (pt2_name){NULL, 0};
 }
 
-bool pt2_is_higher_order(pt2_name target)
+static bool is_higher_order(pt2_name target)
 {
     static const char prefix[] = "torch.ops.higher_order.";
 
     return target.len >= sizeof prefix && memcmp(target.data, prefix, sizeof prefix - 1) == 0;
+}
+
+/* ---- what nodes call ---- */
+
+pt2_callee pt2_callee_of(const pt2_writer *w, const pt2_graph *graph, uint32_t id)
+{
+    const pt2_object *object = target_object(graph, &graph->core->targets[graph->core->nodes[id].target]);
+    pt2_callee c = {.target = pt2_target_text(graph, id), .schema = object ? object->schema : NULL};
+
+    if (!c.target.data)
+        return c;
+    c.higher_order = is_higher_order(c.target);
+    if (!c.schema && !(w->flags & PT2_WRITE_AS_TORCH))
+        c.row = fe_operator_find(c.target.data, c.target.len);
+    return c;
+}
+
+bool pt2_callee_next_argument(const pt2_callee *c, const char **at, fe_argument *out)
+{
+    if (!*at)
+        *at = c->schema;
+    return (c->schema || c->row) && fe_operator_next_argument(c->row, at, out);
+}
+
+bool pt2_callee_next_return(const pt2_callee *c, const char **at, fe_schema_type *out)
+{
+    if (!*at && c->schema)
+        *at = strchr(c->schema, '>') ? strchr(c->schema, '>') + 1 : "";
+    return (c->schema || c->row) && fe_operator_next_return(c->row, at, out);
+}
+
+int pt2_callee_argument(const pt2_callee *c, pt2_name name, fe_argument *out)
+{
+    const char *at = NULL;
+    fe_argument a;
+
+    for (int i = 0; pt2_callee_next_argument(c, &at, &a); i++) {
+        if (!pt2_name_equal((pt2_name){a.name, a.name_len}, name))
+            continue;
+        if (out)
+            *out = a;
+        return i;
+    }
+    return -1;
+}
+
+uint32_t pt2_callee_return_count(const pt2_callee *c)
+{
+    const char *at = NULL;
+    fe_schema_type type;
+    uint32_t count = 0;
+
+    while (pt2_callee_next_return(c, &at, &type))
+        count++;
+    return count;
+}
+
+bool pt2_callee_has_schema(const pt2_callee *c)
+{
+    if (c->schema)
+        return strchr(c->schema, '>');
+    return c->row && c->row->kind != FE_SPELLING_SYM && fe_operator_has_schema(c->row);
+}
+
+bool pt2_callee_has_names(const pt2_callee *c)
+{
+    return c->schema || (c->row && (c->row->kind == FE_SPELLING_SYM || fe_operator_has_schema(c->row)));
 }
 
 const pt2_origin *pt2_origin_of(const pt2_graph *graph, uint32_t id, pt2_source source)
@@ -140,6 +214,20 @@ static pt2_slot *slot_of_key(pt2_graph_writer *g, unsigned kind, pt2_name key, u
     return (pt2_slot *)pt2_writer_find(g, key, removed);
 }
 
+/* Values that the document does not have, in the order of results; those of lists stand in the list's place. */
+static void write_new_entries(pt2_graph_writer *g, unsigned kind, bool *first, uint32_t slot, uint32_t count)
+{
+    for (uint32_t end = slot + count; slot < end; slot++) {
+        pt2_slot *s = &g->slots[slot];
+        if (s->kind == PT2_SLOT_LIST)
+            write_new_entries(g, kind, first, s->first, s->count); /* lists hold no lists */
+        if (s->kind != kind || s->done || !s->value)
+            continue;
+        s->done = true;
+        write_entry(g, first, s->name, s->value);
+    }
+}
+
 /* The document's entries in their order, under the names of today, then what is new. */
 static void write_table(pt2_graph_writer *g, unsigned kind, yyjson_val *json)
 {
@@ -164,12 +252,9 @@ static void write_table(pt2_graph_writer *g, unsigned kind, yyjson_val *json)
         s->done = true;
         write_entry(g, &first, s->name, s->value ? s->value : value);
     }
-    for (uint32_t slot = 0; slot < g->slot_count; slot++) {
-        pt2_slot *s = &g->slots[slot];
-        if (s->kind != kind || s->done || !s->value)
-            continue;
-        s->done = true;
-        write_entry(g, &first, s->name, s->value);
+    for (uint32_t id = fe_node_next(g->core, FE_ROOT); id != FE_ROOT; id = fe_node_next(g->core, id)) {
+        if (g->plans[id].shape != PT2_SHAPE_TAKEN)
+            write_new_entries(g, kind, &first, g->plans[id].first, g->plans[id].count);
     }
     fe_buffer_char(g->w->out, '}');
 }
@@ -212,6 +297,14 @@ static void write_inputs(pt2_graph_writer *g)
     fe_buffer_char(g->w->out, ']');
 }
 
+/* torch writes no getitems: they take results of nodes, or nobody may use them. */
+static bool is_left_out(const pt2_graph_writer *g, uint32_t id)
+{
+    return g->plans[id].shape == PT2_SHAPE_TAKEN ||
+           (g->w->flags & PT2_WRITE_AS_TORCH && !g->core->nodes[id].user_count &&
+            pt2_name_is(pt2_target_text(g->graph, id), "_operator.getitem"));
+}
+
 static void write_nodes(pt2_graph_writer *g)
 {
     const fe_graph *core = g->core;
@@ -220,8 +313,7 @@ static void write_nodes(pt2_graph_writer *g)
     fe_buffer_char(g->w->out, '[');
     for (uint32_t id = fe_node_next(core, FE_ROOT); id != FE_ROOT; id = fe_node_next(core, id)) {
         fe_op op = (fe_op)core->nodes[id].op;
-        if (op == FE_OP_PLACEHOLDER || op == FE_OP_OUTPUT || op == FE_OP_GET_ATTR ||
-            g->plans[id].shape == PT2_SHAPE_TAKEN)
+        if (op == FE_OP_PLACEHOLDER || op == FE_OP_OUTPUT || op == FE_OP_GET_ATTR || is_left_out(g, id))
             continue;
         fe_buffer_text(g->w->out, first ? "" : ", ");
         first = false;

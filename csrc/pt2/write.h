@@ -17,10 +17,13 @@
 #include "pass.h"
 #include "program.h"
 
-/* For tests: write what did not change as if it had, to compare the writer's own form with torch's. */
 typedef enum {
+    /* For tests: write what did not change as if it had, to compare the writer's own form with torch's. */
     PT2_WRITE_AGAIN = 1 << 0, /* arguments, inputs and outputs, with the tags that the document has */
     PT2_WRITE_ANEW = 1 << 1,  /* as of nodes that the document does not know; implies the first */
+    /* A program of torch's own, of which no document knows a node: exactly what torch's serializer makes of it. Tags go by
+     * the values alone, schemas come with the targets, and of repeated getitems the first stands for all. */
+    PT2_WRITE_AS_TORCH = 1 << 2,
 } pt2_write_flag;
 
 int pt2_program_write_as(const pt2_program *p, const pt2_graph *root, unsigned flags, fe_buffer *out,
@@ -39,6 +42,26 @@ typedef struct {
     unsigned flags; /* pt2_write_flag */
     bool failed;
 } pt2_writer;
+
+/* What is known of what a node calls. */
+typedef struct {
+    pt2_name target;        /* data NULL: something that no file can name */
+    const char *schema;     /* the owner's, in the form of the table of operators; NULL: none was given */
+    const fe_operator *row; /* of that table, where no schema was given; NULL: none */
+    bool higher_order;
+} pt2_callee;
+
+pt2_callee pt2_callee_of(const pt2_writer *w, const pt2_graph *graph, uint32_t id);
+/* Arguments and returns in turn, as fe_operator_next_argument; none where nothing is known. */
+bool pt2_callee_next_argument(const pt2_callee *c, const char **at, fe_argument *out);
+bool pt2_callee_next_return(const pt2_callee *c, const char **at, fe_schema_type *out);
+/* The argument of that name: its index, or -1. out may be NULL. */
+int pt2_callee_argument(const pt2_callee *c, pt2_name name, fe_argument *out);
+uint32_t pt2_callee_return_count(const pt2_callee *c);
+/* Whether it is an operator whose arguments and returns are known. */
+bool pt2_callee_has_schema(const pt2_callee *c);
+/* The same, or a function whose arguments have known names. */
+bool pt2_callee_has_names(const pt2_callee *c);
 
 /* ---- results ---- */
 
@@ -146,7 +169,6 @@ const char *pt2_value_tag(unsigned kind); /* as_tensor, as_sym_int, ... */
 int pt2_value_kind_of(const char *tag);   /* pt2_value_kind, or -1: no value */
 /* What a node calls; data NULL: something that no file can name. */
 pt2_name pt2_target_text(const pt2_graph *graph, uint32_t id);
-bool pt2_is_higher_order(pt2_name target);
 const pt2_origin *pt2_origin_of(const pt2_graph *graph, uint32_t id, pt2_source source); /* or NULL */
 const pt2_node_text *pt2_text_of(const pt2_graph *graph, uint32_t id);                   /* or NULL: none given */
 

@@ -175,21 +175,30 @@ static bool is_item(const pt2_graph_writer *g, fe_value v, unsigned kind, bool l
     return false;
 }
 
+/* In a list, whatever has a name may stand for a tensor, unless all are of another kind: torch finds them by name. So are the
+ * operands of a cond that has symbolic sizes among them. */
+static bool is_list_item(const pt2_graph_writer *g, fe_value v, unsigned kind, bool loose)
+{
+    return ((kind == IS_TENSOR || kind == IS_MAYBE) && slot_of(g, v)) || is_item(g, v, kind, loose);
+}
+
 static bool fits_lists(const pt2_graph_writer *g, fe_value v, unsigned kind, unsigned lists, bool loose)
 {
-    if (!lists)
-        return is_item(g, v, kind, loose);
     if (!is_list(v))
         return false;
-    for (uint32_t i = 0; i < v.as.seq->len; i++)
-        if (!fits_lists(g, v.as.seq->items[i], kind, lists - 1, loose))
+    for (uint32_t i = 0; i < v.as.seq->len; i++) {
+        fe_value item = v.as.seq->items[i];
+        if (!(lists > 1 ? fits_lists(g, item, kind, lists - 1, loose) : is_list_item(g, item, kind, loose)))
             return false;
+    }
     return true;
 }
 
 static bool fits(const pt2_graph_writer *g, fe_value v, tag t, bool loose)
 {
-    return t < TAG_COUNT && fits_lists(g, v, tags[t].item, tags[t].lists, loose);
+    if (t == TAG_COUNT)
+        return false;
+    return tags[t].lists ? fits_lists(g, v, tags[t].item, tags[t].lists, loose) : is_item(g, v, tags[t].item, loose);
 }
 
 /* ---- the choice of a tag ---- */
@@ -223,9 +232,8 @@ static tag schema_tag(const pt2_graph_writer *g, const fe_schema_type *type, fe_
 
     if (fits(g, v, t, true))
         return t;
-    if (type->base == FE_SCHEMA_SYM_INT && fits_lists(g, v, IS_SYM_INT, type->lists, true))
-        return tag_of(IS_SYM_INT, type->lists);
-    return TAG_COUNT;
+    t = type->base == FE_SCHEMA_SYM_INT ? tag_of(IS_SYM_INT, type->lists) : TAG_COUNT;
+    return fits(g, v, t, true) ? t : TAG_COUNT;
 }
 
 static tag infer_tag(const pt2_graph_writer *g, fe_value v)
@@ -235,6 +243,8 @@ static tag infer_tag(const pt2_graph_writer *g, fe_value v)
     for (tag t = 0; t < TAG_COUNT; t++)
         if (fits(g, v, t, false))
             return t;
+    if (g->w->flags & PT2_WRITE_AS_TORCH)
+        return TAG_COUNT;
     return fits(g, v, TAG_FLOATS, true) ? TAG_FLOATS : fits(g, v, TAG_FLOAT_LISTS, true) ? TAG_FLOAT_LISTS : TAG_COUNT;
 }
 
@@ -245,6 +255,8 @@ static tag choose_tag(const pt2_graph_writer *g, yyjson_val *json, const fe_sche
 
     if (fits(g, v, t, true))
         return t;
+    if (g->w->flags & PT2_WRITE_AS_TORCH && type) /* torch asks the schema only what an empty list is of */
+        return is_list(v) && !v.as.seq->len ? schema_tag(g, type, v) : infer_tag(g, v);
     t = type ? schema_tag(g, type, v) : TAG_COUNT;
     return t != TAG_COUNT ? t : infer_tag(g, v);
 }
@@ -507,18 +519,18 @@ static void write_custom(pt2_graph_writer *g, const pt2_place *at, yyjson_val *j
     fe_buffer_char(g->w->out, '}');
 }
 
-static void write_union(pt2_graph_writer *g, fe_value v)
+static void write_union(pt2_graph_writer *g, fe_value v, item_kind kind)
 {
     fe_buffer *out = g->w->out;
     const pt2_slot *s = slot_of(g, v);
 
-    fe_buffer_text(out, s && s->kind == PT2_VALUE_TENSOR ? "{\"as_tensor\": "
-                        : s                              ? "{\"as_name\": "
-                        : v.kind == FE_INT               ? "{\"as_int\": "
-                        : v.kind == FE_FLOAT             ? "{\"as_float\": "
-                        : v.kind == FE_BOOL              ? "{\"as_bool\": "
-                                                         : "{\"as_none\": ");
-    if (s && s->kind == PT2_VALUE_TENSOR)
+    fe_buffer_text(out, s && kind == IS_MAYBE ? "{\"as_tensor\": "
+                        : s                   ? "{\"as_name\": "
+                        : v.kind == FE_INT    ? "{\"as_int\": "
+                        : v.kind == FE_FLOAT  ? "{\"as_float\": "
+                        : v.kind == FE_BOOL   ? "{\"as_bool\": "
+                                              : "{\"as_none\": ");
+    if (s && kind == IS_MAYBE)
         write_tensor(g, v);
     else if (s)
         pt2_write_name(g->w, s->name);
@@ -654,7 +666,7 @@ static void write_item(pt2_graph_writer *g, const pt2_place *at, yyjson_val *jso
     case IS_SYM_FLOAT:
     case IS_SYM_BOOL:
     case IS_MAYBE:
-        write_union(g, v);
+        write_union(g, v, kind);
         break;
     }
 }

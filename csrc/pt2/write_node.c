@@ -21,16 +21,15 @@ typedef struct pt2_item {
 typedef struct {
     pt2_graph_writer *g;
     uint32_t id;
-    pt2_name target;
-    yyjson_val *json;       /* the document's Node, or NULL */
-    bool same_target;       /* as the document's */
-    const fe_operator *row; /* of the target, or NULL */
+    pt2_callee callee;
+    yyjson_val *json; /* the document's Node, or NULL */
+    bool same_target; /* as the document's */
     const fe_seq *args, *kwargs;
 } node;
 
-static bool has_schema(const node *n)
+static bool has_names(const node *n)
 {
-    return n->row && (fe_operator_has_schema(n->row) || n->row->kind == FE_SPELLING_SYM);
+    return pt2_callee_has_names(&n->callee);
 }
 
 static uint32_t length(const fe_seq *s)
@@ -102,7 +101,7 @@ static yyjson_val *example_of(const node *n)
 
     yyjson_arr_foreach(pt2_field(n->g->graph->json, "nodes"), i, count, json)
     {
-        if (pt2_name_equal(pt2_name_of_json(pt2_field(json, "target")), n->target))
+        if (pt2_name_equal(pt2_name_of_json(pt2_field(json, "target")), n->callee.target))
             return pt2_field(json, "inputs");
     }
     return NULL;
@@ -114,10 +113,11 @@ static int positional_name(const node *n, uint32_t index, pt2_name *out)
     const char *at = NULL;
     fe_argument argument;
     uint32_t i = 0;
-    fe_target_spelling spelling = fe_target_classify(n->target.data, n->target.len);
+    fe_target_spelling spelling = fe_target_classify(n->callee.target.data, n->callee.target.len);
 
-    if (!has_schema(n)) {
-        if (spelling == FE_SPELLING_HIGHER_ORDER || spelling == FE_SPELLING_FUNCTION) {
+    if (!has_names(n)) {
+        if (n->g->w->flags & PT2_WRITE_AS_TORCH || spelling == FE_SPELLING_HIGHER_ORDER ||
+            spelling == FE_SPELLING_FUNCTION) {
             *out = (pt2_name){"", 0};
             return 0;
         }
@@ -127,10 +127,10 @@ static int positional_name(const node *n, uint32_t index, pt2_name *out)
             return 0;
         pt2_write_fault(n->g, PT2_TARGET, n->id,
                         "the names of the arguments of '%.*s' are not known; give its arguments by keyword",
-                        (int)n->target.len, n->target.data);
+                        (int)n->callee.target.len, n->callee.target.data);
         return -1;
     }
-    while (fe_operator_next_argument(n->row, &at, &argument)) {
+    while (pt2_callee_next_argument(&n->callee, &at, &argument)) {
         if (argument.keyword_only)
             break;
         if (i++ == index) {
@@ -139,7 +139,7 @@ static int positional_name(const node *n, uint32_t index, pt2_name *out)
         }
     }
     pt2_write_fault(n->g, PT2_ARGUMENT, n->id, "'%.*s' takes at most %u arguments by position; it is given %u",
-                    (int)n->target.len, n->target.data, i, length(n->args));
+                    (int)n->callee.target.len, n->callee.target.data, i, length(n->args));
     return -1;
 }
 
@@ -171,9 +171,9 @@ static int add_new(const node *n, uint32_t positional, bool keywords)
             continue;
         if (add_item(n, new) < 0)
             return -1;
-        if (has_schema(n) && fe_operator_argument(n->row, new.name.data, new.name.len, NULL) < 0) {
-            pt2_write_fault(g, PT2_ARGUMENT, n->id, "'%.*s' has no argument '%.*s'; see its schema", (int)n->target.len,
-                            n->target.data, (int)new.name.len, new.name.data);
+        if (has_names(n) && pt2_callee_argument(&n->callee, new.name, NULL) < 0) {
+            pt2_write_fault(g, PT2_ARGUMENT, n->id, "'%.*s' has no argument '%.*s'; see its schema",
+                            (int)n->callee.target.len, n->callee.target.data, (int)new.name.len, new.name.data);
             return -1;
         }
     }
@@ -186,7 +186,7 @@ static void sort_items(const node *n)
     pt2_graph_writer *g = n->g;
 
     for (uint32_t i = 0; i < g->item_count; i++)
-        g->items[i].order = fe_operator_argument(n->row, g->items[i].name.data, g->items[i].name.len, NULL);
+        g->items[i].order = pt2_callee_argument(&n->callee, g->items[i].name, NULL);
     for (uint32_t i = 1; i < g->item_count && g->item_count <= MAX_SORTED; i++) {
         item moved = g->items[i];
         uint32_t at = i;
@@ -199,7 +199,7 @@ static void sort_items(const node *n)
 static int find_items(const node *n)
 {
     uint32_t positional = 0, keywords = 0;
-    bool anew = n->g->w->flags & PT2_WRITE_ANEW && has_schema(n);
+    bool anew = n->g->w->flags & PT2_WRITE_ANEW && has_names(n);
 
     n->g->item_count = 0;
     if (n->json && n->same_target && !anew && add_known(n, &positional, &keywords) < 0)
@@ -208,7 +208,7 @@ static int find_items(const node *n)
         return 0;
     if (add_new(n, positional, keywords < length(n->kwargs) / 2) < 0)
         return -1;
-    if (has_schema(n))
+    if (has_names(n))
         sort_items(n);
     return 0;
 }
@@ -222,7 +222,7 @@ static bool is_given_so(const node *n, const item *i, yyjson_val *kind)
 
     if (pt2_json_int(kind, &code) && code == i->kind)
         return true;
-    return pt2_is_positional(n->target.data, n->target.len, i->json) == (i->kind == POSITIONAL);
+    return pt2_is_positional(n->callee.target.data, n->callee.target.len, i->json) == (i->kind == POSITIONAL);
 }
 
 static void write_item_value(const node *n, uint32_t index)
@@ -237,8 +237,7 @@ static void write_item_value(const node *n, uint32_t index)
         pt2_json_write(json, g->w->out);
         return;
     }
-    bool typed = has_schema(n) && fe_operator_has_schema(n->row) &&
-                 fe_operator_argument(n->row, i->name.data, i->name.len, &argument) >= 0;
+    bool typed = pt2_callee_has_schema(&n->callee) && pt2_callee_argument(&n->callee, i->name, &argument) >= 0;
     pt2_write_argument(g, &at, json, typed ? &argument.type : NULL, i->value);
 }
 
@@ -290,10 +289,15 @@ static void write_inputs(const node *n)
 
 static void write_names(pt2_graph_writer *g, uint32_t first, uint32_t count)
 {
+    bool any = false;
+
     fe_buffer_text(g->w->out, "{\"as_tensors\": [");
     for (uint32_t i = 0; i < count; i++) {
         const pt2_slot *s = &g->slots[first + i];
-        fe_buffer_text(g->w->out, i ? ", " : "");
+        if (s->kind == PT2_SLOT_NONE)
+            continue;
+        fe_buffer_text(g->w->out, any ? ", " : "");
+        any = true;
         if (s->json && pt2_name_equal(s->key, s->name) && !(g->w->flags & PT2_WRITE_AGAIN)) {
             pt2_json_write(s->json, g->w->out);
             continue;
@@ -368,10 +372,9 @@ static void write_outputs(const node *n)
 static void write_single_return(const node *n)
 {
     const pt2_plan *plan = &n->g->plans[n->id];
-    bool higher_order = pt2_is_higher_order(n->target);
     bool one = plan->shape == PT2_SHAPE_SELF && n->g->slots[plan->first].kind == PT2_VALUE_TENSOR;
 
-    fe_buffer_text(n->g->w->out, !higher_order ? "null" : one ? "true" : "false");
+    fe_buffer_text(n->g->w->out, !n->callee.higher_order ? "null" : one ? "true" : "false");
 }
 
 static void write_metadata(const node *n, yyjson_val *json)
@@ -402,7 +405,7 @@ static void write_field(const node *n, const char *key, yyjson_val *json)
     pt2_writer *w = n->g->w;
 
     if (strcmp(key, "target") == 0)
-        pt2_write_name(w, n->target);
+        pt2_write_name(w, n->callee.target);
     else if (strcmp(key, "inputs") == 0)
         write_inputs(n);
     else if (strcmp(key, "outputs") == 0)
@@ -427,7 +430,7 @@ static bool is_needed(const node *n, const char *key)
         return false;
     if (strcmp(key, "name") == 0)
         return !has_own_name(n);
-    return strcmp(key, "is_hop_single_tensor_return") == 0 && pt2_is_higher_order(n->target) &&
+    return strcmp(key, "is_hop_single_tensor_return") == 0 && n->callee.higher_order &&
            !(n->same_target && n->g->plans[n->id].of_document);
 }
 
@@ -436,7 +439,7 @@ static void check_node(const node *n)
     pt2_graph_writer *g = n->g;
     const fe_graph *core = g->core;
 
-    if (!pt2_name_is(n->target, "_operator.getitem"))
+    if (!pt2_name_is(n->callee.target, "_operator.getitem"))
         return;
     const fe_value *source = length(n->args) ? &n->args->items[0] : NULL;
     if (source && source->kind == FE_NODE)
@@ -454,7 +457,7 @@ void pt2_write_node(pt2_graph_writer *g, uint32_t id)
     const pt2_origin *origin = pt2_origin_of(g->graph, id, PT2_FROM_NODE);
     node n = {.g = g,
               .id = id,
-              .target = pt2_target_text(g->graph, id),
+              .callee = pt2_callee_of(g->w, g->graph, id),
               .json = origin ? origin->json : NULL,
               .args = core->details[id].args,
               .kwargs = core->details[id].kwargs};
@@ -466,15 +469,14 @@ void pt2_write_node(pt2_graph_writer *g, uint32_t id)
         pt2_write_fault(g, PT2_GRAPH, id, "a .pt2 file has call_function nodes only; rewrite this one as such");
         return;
     }
-    if (!n.target.data) {
+    if (!n.callee.target.data) {
         pt2_write_fault(g, PT2_TARGET, id,
                         "its target has no name in a .pt2 file; give an operator's, such as "
                         "'torch.ops.aten.relu.default'");
         return;
     }
     check_node(&n);
-    n.row = fe_operator_find(n.target.data, n.target.len);
-    n.same_target = n.json && pt2_name_equal(n.target, pt2_name_of_json(pt2_field(n.json, "target")));
+    n.same_target = n.json && pt2_name_equal(n.callee.target, pt2_name_of_json(pt2_field(n.json, "target")));
     fe_buffer_char(g->w->out, '{');
     pt2_each_member(n.json, i, count, key, value)
     {

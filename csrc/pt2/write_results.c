@@ -10,11 +10,9 @@
 typedef struct {
     pt2_graph_writer *g;
     uint32_t id;
-    pt2_name target;
-    yyjson_val *node;       /* the document's Node, or NULL */
-    yyjson_val *value;      /* the given value: {"as_tensor": ...}, or NULL */
-    const fe_operator *row; /* of the target, or NULL */
-    bool higher_order;
+    pt2_callee callee;
+    yyjson_val *node;  /* the document's Node, or NULL */
+    yyjson_val *value; /* the given value: {"as_tensor": ...}, or NULL */
 } producer;
 
 /* ---- slots ---- */
@@ -86,7 +84,20 @@ static int add_items(pt2_graph_writer *g, uint32_t list, yyjson_val *names, yyjs
 
 /* ---- values that were given ---- */
 
-static bool is_value(yyjson_val *v, unsigned depth)
+/* An input that is a constant is written as an argument; no table has it. */
+static bool is_constant(yyjson_val *v)
+{
+    static const char *const tags[] = {"as_none", "as_bool", "as_int", "as_float", "as_string"};
+    yyjson_val *inner;
+    const char *tag = pt2_tag(v, &inner);
+
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
+        if (strcmp(tag, tags[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_value(yyjson_val *v, unsigned depth, bool input)
 {
     yyjson_val *inner, *item;
     yyjson_arr_iter it;
@@ -95,12 +106,12 @@ static bool is_value(yyjson_val *v, unsigned depth)
         return false;
     const char *tag = pt2_tag(v, &inner);
     if (strcmp(tag, "as_list") != 0)
-        return pt2_value_kind_of(tag) >= 0;
+        return pt2_value_kind_of(tag) >= 0 || (input && is_constant(v));
     if (!depth || !yyjson_is_arr(inner))
         return false;
     yyjson_arr_iter_init(inner, &it);
     while ((item = yyjson_arr_iter_next(&it)))
-        if (!is_value(item, depth - 1))
+        if (!is_value(item, depth - 1, false))
             return false;
     return true;
 }
@@ -127,7 +138,7 @@ static int given_value(pt2_graph_writer *g, uint32_t id, yyjson_val **out)
     }
     g->text_count++;
     *out = yyjson_doc_get_root(j->doc);
-    if (!is_value(*out, 2)) {
+    if (!is_value(*out, 2, g->core->nodes[id].op == FE_OP_PLACEHOLDER)) {
         pt2_write_fault(g, PT2_VALUE, id, "its meta['val'] is no TensorMeta, symbolic number or tuple of them");
         *out = NULL;
     }
@@ -158,7 +169,7 @@ static bool returns_tuple(const producer *p)
 {
     yyjson_val *flag = yyjson_obj_get(p->node, "is_hop_single_tensor_return");
 
-    return p->higher_order && !(flag && yyjson_is_true(flag));
+    return p->callee.higher_order && !(flag && yyjson_is_true(flag));
 }
 
 static pt2_shape document_shape(const producer *p, yyjson_val *outputs)
@@ -211,12 +222,12 @@ static bool schema_agrees(const producer *p, pt2_shape shape, yyjson_val *output
     const char *at = NULL;
     fe_schema_type type;
 
-    if (!p->row || !fe_operator_has_schema(p->row) || p->row->kind == FE_SPELLING_SYM)
+    if (!pt2_callee_has_schema(&p->callee))
         return shape == PT2_SHAPE_SELF;
-    uint32_t count = fe_operator_return_count(p->row);
+    uint32_t count = pt2_callee_return_count(&p->callee);
     if (count != 1)
         return shape != PT2_SHAPE_LIST && shape != PT2_SHAPE_SELF && count == yyjson_arr_size(outputs);
-    return fe_operator_next_return(p->row, &at, &type) &&
+    return pt2_callee_next_return(&p->callee, &at, &type) &&
            (type.lists ? shape == PT2_SHAPE_LIST : shape == PT2_SHAPE_SELF);
 }
 
@@ -271,8 +282,8 @@ static int use_value(const producer *p, pt2_plan *plan)
         return 0;
     }
     plan->count = (uint32_t)yyjson_arr_size(list);
-    if (p->row && fe_operator_has_schema(p->row) && fe_operator_return_count(p->row) == 1 &&
-        fe_operator_next_return(p->row, &at, &type) && type.lists && is_flat(list)) {
+    if (pt2_callee_return_count(&p->callee) == 1 && pt2_callee_next_return(&p->callee, &at, &type) && type.lists &&
+        is_flat(list)) {
         plan->shape = PT2_SHAPE_LIST;
         plan->first = g->slot_count;
         return add_items(g, FE_NONE_ID, NULL, list);
@@ -291,20 +302,24 @@ static int use_value(const producer *p, pt2_plan *plan)
     return 0;
 }
 
+static bool returns_nothing(const producer *p)
+{
+    return pt2_callee_has_schema(&p->callee) && pt2_callee_return_count(&p->callee) == 0;
+}
+
 static int use_nothing(const producer *p, pt2_plan *plan)
 {
-    fe_target_spelling spelling = fe_target_classify(p->target.data, p->target.len);
+    fe_target_spelling spelling = fe_target_classify(p->callee.target.data, p->callee.target.len);
 
     plan->shape = PT2_SHAPE_NONE;
-    if (p->row && fe_operator_has_schema(p->row) && p->row->kind == FE_SPELLING_OPERATOR &&
-        fe_operator_return_count(p->row) == 0)
+    if (returns_nothing(p))
         return 0;
     if (spelling == FE_SPELLING_HIGHER_ORDER || spelling == FE_SPELLING_FUNCTION) {
         plan->shape = PT2_SHAPE_SELF; /* it returns None, which the file says */
         plan->count = 1;
         return new_slots(p->g, 1, &plan->first);
     }
-    if (!pt2_name_is(p->target, "_operator.getitem")) /* of which write_node.c says more */
+    if (!pt2_name_is(p->callee.target, "_operator.getitem")) /* of which write_node.c says more */
         pt2_write_fault(p->g, PT2_VALUE, p->id,
                         "nothing tells what it returns; set its meta['val'] to a TensorMeta, or to a tuple of them");
     return 0;
@@ -320,10 +335,10 @@ static bool is_taken(const pt2_graph_writer *g, pt2_name name)
     return owner != FE_NONE_ID && fe_node_is_listed(g->core, owner);
 }
 
-/* PRODUCER_unused_1 or PRODUCER_unused_1_0, which torch gives to results that nobody takes. */
-static int name_unused(pt2_graph_writer *g, uint32_t call, pt2_slot *s, uint32_t i, const uint32_t *j)
+/* NODE_unused_1, which torch gives to results that nobody takes; NODE_unused_1_0 to those of a list that nobody takes. */
+static int name_unused(pt2_graph_writer *g, uint32_t node, pt2_slot *s, uint32_t i, const uint32_t *j)
 {
-    pt2_name base = pt2_node_name(g->core, call);
+    pt2_name base = pt2_node_name(g->core, node);
     fe_buffer b;
     int status = 0;
 
@@ -349,7 +364,8 @@ static int name_unused(pt2_graph_writer *g, uint32_t call, pt2_slot *s, uint32_t
     return status;
 }
 
-static int name_slot(pt2_graph_writer *g, uint32_t call, pt2_slot *s, uint32_t i, const uint32_t *j)
+/* node: what gives the results, or takes the list that it is in. */
+static int name_slot(pt2_graph_writer *g, uint32_t node, pt2_slot *s, uint32_t i, const uint32_t *j)
 {
     if (s->kind == PT2_SLOT_NONE || s->kind == PT2_SLOT_LIST)
         return 0;
@@ -358,7 +374,7 @@ static int name_slot(pt2_graph_writer *g, uint32_t call, pt2_slot *s, uint32_t i
     else if (s->key.data && !is_taken(g, s->key))
         s->name = s->key;
     else
-        return name_unused(g, call, s, i, j);
+        return name_unused(g, node, s, i, j);
     return 0;
 }
 
@@ -404,6 +420,8 @@ static int take_results(pt2_graph_writer *g, uint32_t def, uint32_t first, uint3
         uint32_t slot = first + (uint32_t)index;
         if (g->slots[slot].node != FE_NONE_ID) {
             g->plans[user] = (pt2_plan){.shape = PT2_SHAPE_TAKEN, .first = slot, .count = 1};
+            if (g->w->flags & PT2_WRITE_AS_TORCH && g->slots[slot].kind != PT2_SLOT_LIST)
+                continue; /* the first stands for it */
             pt2_write_fault(g, PT2_GRAPH, user,
                             "it takes the same result of '%s' as '%s' does; run the pass eliminate_getitems first",
                             g->core->details[def].name->data, g->core->details[g->slots[slot].node].name->data);
@@ -418,16 +436,23 @@ static int take_results(pt2_graph_writer *g, uint32_t def, uint32_t first, uint3
     return 0;
 }
 
+static int name_items(pt2_graph_writer *g, uint32_t id, const pt2_slot *list, uint32_t i)
+{
+    for (uint32_t j = 0; j < list->count; j++) {
+        pt2_slot *s = &g->slots[list->first + j];
+        int status = list->node == FE_NONE_ID ? name_slot(g, id, s, i, &j) : name_slot(g, list->node, s, j, NULL);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int name_results(pt2_graph_writer *g, uint32_t id, const pt2_plan *plan)
 {
     for (uint32_t i = 0; i < plan->count; i++) {
-        if (name_slot(g, id, &g->slots[plan->first + i], i, NULL) < 0)
+        pt2_slot *s = &g->slots[plan->first + i];
+        if (name_slot(g, id, s, i, NULL) < 0 || (s->kind == PT2_SLOT_LIST && name_items(g, id, s, i) < 0))
             return -1;
-        if (g->slots[plan->first + i].kind != PT2_SLOT_LIST)
-            continue;
-        for (uint32_t j = 0; j < g->slots[plan->first + i].count; j++)
-            if (name_slot(g, id, &g->slots[g->slots[plan->first + i].first + j], i, &j) < 0)
-                return -1;
     }
     return 0;
 }
@@ -438,20 +463,20 @@ static int plan_call(pt2_graph_writer *g, uint32_t id)
 {
     const pt2_origin *origin = pt2_origin_of(g->graph, id, PT2_FROM_NODE);
     pt2_plan plan = {.shape = PT2_SHAPE_NONE};
-    producer p = {.g = g, .id = id, .target = pt2_target_text(g->graph, id), .node = origin ? origin->json : NULL};
+    producer p = {.g = g, .id = id, .callee = pt2_callee_of(g->w, g->graph, id), .node = origin ? origin->json : NULL};
     yyjson_val *outputs = p.node ? pt2_field(p.node, "outputs") : NULL;
     int status;
 
-    if (g->plans[id].shape == PT2_SHAPE_TAKEN || !p.target.data)
+    if (g->plans[id].shape == PT2_SHAPE_TAKEN || !p.callee.target.data)
         return 0;
     if (given_value(g, id, &p.value) < 0)
         return -1;
-    p.row = fe_operator_find(p.target.data, p.target.len);
-    p.higher_order = pt2_is_higher_order(p.target);
+    if (p.value && returns_nothing(&p))
+        p.value = NULL; /* it can only say None */
     if (outputs) {
         plan.shape = (uint8_t)document_shape(&p, outputs);
         if (!value_agrees(p.value, (pt2_shape)plan.shape, outputs) ||
-            (!pt2_name_equal(p.target, pt2_name_of_json(pt2_field(p.node, "target"))) &&
+            (!pt2_name_equal(p.callee.target, pt2_name_of_json(pt2_field(p.node, "target"))) &&
              !schema_agrees(&p, (pt2_shape)plan.shape, outputs)))
             outputs = NULL;
     }
@@ -477,9 +502,12 @@ static int plan_input(pt2_graph_writer *g, uint32_t id)
     g->plans[id] = (pt2_plan){.shape = PT2_SHAPE_SELF, .of_document = origin, .first = slot, .count = 1};
     if (origin)
         read_slot(&g->slots[slot], origin->json);
-    if (value && !list_of(value) && !(origin && !g->slots[slot].kind)) /* a constant input has no value */
+    bool constant = value && is_constant(value);
+    if (constant && !origin)
+        g->slots[slot].json = value;
+    else if (value && !constant && !list_of(value) && !(origin && !g->slots[slot].kind)) /* a constant input has none */
         give_value(&g->slots[slot], value);
-    if (!origin && !g->slots[slot].kind)
+    if (!origin && !g->slots[slot].kind && !constant)
         pt2_write_fault(g, PT2_VALUE, id, "nothing tells what this input is; set its meta['val'] to a TensorMeta");
     g->slots[slot].node = id;
     return name_slot(g, id, &g->slots[slot], 0, NULL);

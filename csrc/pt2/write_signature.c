@@ -101,10 +101,25 @@ static void write_bearer(const spec *s, yyjson_val *json)
     fe_buffer_char(w->out, '}');
 }
 
+/* torch's reader of files looks an output's symbolic bool up before it has made any node. */
+static void check_readable(const spec *s)
+{
+    const pt2_plan *plan = s->spec->node == FE_NONE_ID ? NULL : &s->g->plans[s->spec->node];
+    bool named = plan && (plan->shape == PT2_SHAPE_SELF || plan->shape == PT2_SHAPE_TAKEN);
+
+    if (!s->input && named && s->g->slots[plan->first].kind == PT2_VALUE_SYM_BOOL && !s->json)
+        pt2_write_fault(
+            s->g, PT2_SIGNATURE, s->spec->node,
+            "output %u is a symbolic bool, which torch.export.load can't read as an output; return a tensor, "
+            "or an int made of it",
+            s->index);
+}
+
 static void write_arg(const spec *s, yyjson_val *json)
 {
     pt2_place at = {.node = s->spec->node, .index = s->index};
 
+    check_readable(s);
     if (has_argument(s) && json && s->spec->node == FE_NONE_ID && s->spec->value.kind == FE_NULL)
         pt2_json_write(json, s->g->w->out);
     else if (has_argument(s) && s->input)
@@ -122,7 +137,7 @@ static pt2_name constant_name(const spec *s, yyjson_val *json)
     const pt2_origin *origin =
         s->spec->node == FE_NONE_ID ? NULL : pt2_origin_of(s->g->graph, s->spec->node, PT2_FROM_INPUT);
 
-    if (json && (s->spec->node == FE_NONE_ID || (origin && origin->name == core->details[s->spec->node].name)))
+    if (json && s->spec->node != FE_NONE_ID && origin && origin->name == core->details[s->spec->node].name)
         return pt2_name_of_json(json);
     if (s->spec->node != FE_NONE_ID)
         return pt2_node_name(core, s->spec->node);

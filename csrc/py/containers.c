@@ -211,3 +211,15 @@ PyObject *copy_containers(PyObject *o, container_memo *memo)
         Py_CLEAR(copy);
     return copy;
 }
+
+const char copy_containers_doc[] = "copy_containers(value, /)\n--\n\n"
+                                   "A value with the dicts, lists, sets and tuples in it copied, all the way down.";
+
+PyObject *containers_copied(PyObject *Py_UNUSED(m), PyObject *o)
+{
+    container_memo memo = {0};
+    PyObject *copy = copy_containers(o, &memo);
+
+    container_memo_clear(&memo);
+    return copy;
+}

@@ -12,9 +12,10 @@ typedef struct {
     PyObject *strings;
 } last_strings;
 
-static PyObject *strings_of(last_strings *last, const pt2_origin *o)
+static PyObject *strings_of(last_strings *last, const pt2_graph *from, uint32_t id)
 {
-    yyjson_val *metadata = o->source != PT2_FROM_INPUT ? pt2_field(o->json, "metadata") : o->value ? NULL : o->json;
+    const pt2_origin *o = &from->origins[id];
+    yyjson_val *metadata = o->source == PT2_FROM_INPUT && !o->value ? o->json : origin_metadata(from, id);
 
     if (!metadata)
         return Py_NewRef(Py_None);
@@ -78,11 +79,11 @@ static PyObject *results_at(const pt2_graph *from, uint32_t id)
 static PyObject *entry_at(const pt2_graph *from, last_strings *last, uint32_t id)
 {
     const pt2_origin *o = &from->origins[id];
-    PyObject *strings = strings_of(last, o), *value = strings ? origin_value(o) : NULL;
+    PyObject *strings = strings_of(last, from, id), *value = strings ? origin_value(o) : NULL;
     PyObject *results = value ? results_at(from, id) : NULL;
 
     if (results)
-        return Py_BuildValue("(iINNN)", (int)o->source, (unsigned)o->index, strings, value, results);
+        return Py_BuildValue("(iNNN)", (int)o->source, strings, value, results);
     Py_XDECREF(strings);
     Py_XDECREF(value);
     return NULL;
@@ -104,6 +105,17 @@ static PyObject *entries_of(const pt2_graph *from)
     return list;
 }
 
+/* Whether the document has a name for each node; for one without torch makes up another first, which stays taken. */
+static bool all_named(const pt2_graph *from)
+{
+    for (uint32_t id = 1; id < from->origin_count; id++) {
+        const pt2_origin *o = &from->origins[id];
+        if (o->source == PT2_FROM_NODE && !yyjson_get_len(pt2_field(o->json, "name")))
+            return false;
+    }
+    return true;
+}
+
 /* For each node in order its place in the entries, negative when its own meta counts, 0 when it is not of the file. */
 static PyObject *places_of(const GraphObject *g)
 {
@@ -123,16 +135,17 @@ static PyObject *places_of(const GraphObject *g)
 
 const char file_meta_doc[] =
     "_file_meta($self, /)\n--\n\n"
-    "What the file that the graph was read from has as the meta of its nodes: (places, entries). Of each node in order "
-    "its\n"
-    "place in the entries, negative when its meta was looked at or set since, 0 when it is not of the file; the "
-    "entries are\n"
-    "tuples (source, index, strings, value, results). None when the graph was read from no file.";
+    "What the file that the graph was read from has as the meta of its nodes: (places, entries, named). Of each node "
+    "in\n"
+    "order its place in the entries, negative when its meta was looked at or set since, 0 when it is not of the file;\n"
+    "the entries are tuples (source, strings, value, results); and whether the file has a name for each node.\n"
+    "None when the graph was read from no file.";
 
 PyObject *Graph_file_meta(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     GraphObject *g = (GraphObject *)self;
     PyObject *places, *entries;
+    bool named;
 
     if (graph_readable(g) < 0)
         return NULL;
@@ -141,9 +154,10 @@ PyObject *Graph_file_meta(PyObject *self, PyObject *Py_UNUSED(ignored))
     graph_pin(g);
     places = places_of(g);
     entries = places ? entries_of(g->loaded->from) : NULL;
+    named = all_named(g->loaded->from);
     graph_unpin(g);
     if (entries)
-        return Py_BuildValue("(NN)", places, entries);
+        return Py_BuildValue("(NNN)", places, entries, PyBool_FromLong(named));
     Py_XDECREF(places);
     return NULL;
 }

@@ -67,6 +67,7 @@ static int Graph_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(g->owning_module);
     Py_VISIT(g->subgraphs);
     Py_VISIT(g->extras);
+    Py_VISIT(g->observer);
     return loaded_traverse(g->loaded, visit, arg);
 }
 
@@ -88,6 +89,7 @@ static int Graph_clear(PyObject *self)
     Py_CLEAR(g->owning_module);
     Py_CLEAR(g->subgraphs);
     Py_CLEAR(g->extras);
+    Py_CLEAR(g->observer);
     return 0;
 }
 
@@ -301,6 +303,8 @@ static PyGetSetDef graph_getset[] = {
      (void *)offsetof(GraphObject, subgraphs)},
     {"extras", get_optional, set_dict, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
      (void *)offsetof(GraphObject, extras)},
+    {"_observer", get_optional, set_optional, "What is told of new nodes and of replacements; see _provenance.",
+     (void *)offsetof(GraphObject, observer)},
     {"_version", get_version, NULL, "Grows with every change of the graph's structure.", NULL},
     {"_file_version", get_file_version, NULL, "_version when it was read from a file; None: it was not.", NULL},
     {"nbytes", get_bytes, NULL, "Memory the graph holds for its structure, in bytes; objects it refers to don't count.",
@@ -329,11 +333,14 @@ static PyMethodDef graph_methods[] = {
     {"_copy", Graph_copy, METH_O, copy_doc},
     {"_eliminate_dead_code", FAST(Graph_eliminate_dead_code), eliminate_dead_code_doc},
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
+    {"_nodes_holding", (PyCFunction)(void (*)(void))Graph_nodes_holding, METH_FASTCALL, nodes_holding_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
     {"_renamed", Graph_renamed, METH_NOARGS,
      "_renamed($self, /)\n--\n\nNames of the file's nodes that have another name now, or none: {old: new or None}."},
     {"_signature", Graph_signature, METH_NOARGS, signature_doc},
     {"_set_signature", (PyCFunction)(void (*)(void))Graph_set_signature, METH_FASTCALL, set_signature_doc},
+    {"_called", Graph_called, METH_NOARGS, called_doc},
+    {"_erase_inputs", Graph_erase_inputs, METH_O, erase_inputs_doc},
     {"_file_meta", Graph_file_meta, METH_NOARGS, file_meta_doc},
     {"_names", Graph_names, METH_O, names_doc},
     {NULL, NULL, 0, NULL},

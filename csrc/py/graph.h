@@ -44,11 +44,14 @@ PyObject *Graph_richcompare(PyObject *self, PyObject *other, int op);
 PyObject *Graph_copy(PyObject *self, PyObject *separate);
 PyObject *Graph_signature(PyObject *self, PyObject *ignored);
 PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *Graph_called(PyObject *self, PyObject *ignored);
+PyObject *Graph_erase_inputs(PyObject *self, PyObject *gone);
 PyObject *Graph_file_meta(PyObject *self, PyObject *ignored);
 Py_hash_t Graph_hash(PyObject *self);
 
 extern const char create_node_doc[], call_function_doc[], call_method_doc[], call_module_doc[], get_attr_doc[],
     placeholder_doc[], output_doc[], erase_node_doc[], inserting_before_doc[], inserting_after_doc[], node_copy_doc[],
-    graph_copy_doc[], copy_doc[], signature_doc[], set_signature_doc[], file_meta_doc[];
+    graph_copy_doc[], copy_doc[], signature_doc[], set_signature_doc[], called_doc[], erase_inputs_doc[],
+    file_meta_doc[];
 
 #endif

@@ -164,7 +164,7 @@ static int convert_arguments(GraphObject *g, PyObject *args, PyObject *kwargs, f
     return 0;
 }
 
-int create_from_parts(GraphObject *g, const node_request *r, fe_node_parts *parts, uint32_t *out)
+static int make_node(GraphObject *g, const node_request *r, fe_node_parts *parts, uint32_t *out)
 {
     fe_string *stem = NULL;
     int result = -1;
@@ -187,6 +187,16 @@ done:
         graph_sweep(g);
     }
     return result;
+}
+
+int create_from_parts(GraphObject *g, const node_request *r, fe_node_parts *parts, uint32_t *out)
+{
+    if (make_node(g, r, parts, out) < 0)
+        return -1;
+    if (!g->observer || graph_tell_created(g, *out) == 0)
+        return 0;
+    take_back_node(g, *out);
+    return -1;
 }
 
 void take_back_node(GraphObject *g, uint32_t id)

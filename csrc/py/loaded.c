@@ -7,6 +7,8 @@
  */
 #include "loaded.h"
 
+#define HIGHER_ORDER "torch.ops.higher_order."
+
 static bool is_waiting(const loaded *l, uint32_t id)
 {
     return id < l->count && l->waiting[id / 8] >> (id % 8) & 1;
@@ -172,6 +174,35 @@ PyObject *origin_value(const pt2_origin *o)
     return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
 }
 
+/* A subgraph has no metadata in a file. As in torch its get_attr has that of the call, of a higher-order operator that
+ * takes it as an argument: the next node of the same place in the document. */
+static yyjson_val *metadata_of_call(const pt2_graph *from, uint32_t id)
+{
+    const pt2_origin *graph = &from->origins[id];
+    yyjson_val *call, *target, *argument;
+
+    do {
+        if (++id >= from->origin_count)
+            return NULL;
+    } while (from->origins[id].source != PT2_FROM_NODE || from->origins[id].index != graph->index);
+    call = from->origins[id].json;
+    target = pt2_field(call, "target");
+    argument = pt2_field(yyjson_arr_get(pt2_field(call, "inputs"), graph->output), "arg");
+    if (!yyjson_is_str(target) || strncmp(yyjson_get_str(target), HIGHER_ORDER, strlen(HIGHER_ORDER)) != 0 ||
+        pt2_field(argument, "as_graph") != graph->json)
+        return NULL;
+    return pt2_field(call, "metadata");
+}
+
+yyjson_val *origin_metadata(const pt2_graph *from, uint32_t id)
+{
+    const pt2_origin *o = &from->origins[id];
+
+    if (o->source == PT2_FROM_GRAPH)
+        return metadata_of_call(from, id);
+    return o->source == PT2_FROM_INPUT ? NULL : pt2_field(o->json, "metadata");
+}
+
 /* The values of a producer's results, nested as they are. *next: the first of its results that is not used up, by the ids that
  * the reader gave, as edits and copies let results go and put other nodes between them. */
 static PyObject *values_of(const pt2_graph *from, uint32_t *next, yyjson_val *outputs)
@@ -226,8 +257,7 @@ static PyObject *value_at(const loaded *l, uint32_t id)
 static PyObject *decode(GraphObject *g, uint32_t id)
 {
     const loaded *l = g->loaded;
-    const pt2_origin *o = &l->origins[id];
-    yyjson_val *metadata = o->source == PT2_FROM_INPUT ? NULL : pt2_field(o->json, "metadata");
+    yyjson_val *metadata = origin_metadata(l->from, file_id(l, id));
     PyObject *strings = metadata ? json_to_python(metadata) : PyDict_New();
     PyObject *value = strings ? value_at(l, id) : NULL, *meta = NULL;
 

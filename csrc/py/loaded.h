@@ -18,6 +18,8 @@ struct loaded {
 int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObject *cache);
 /* The value of a node as decode_meta takes it: (kind, JSON), or None. */
 PyObject *origin_value(const pt2_origin *o);
+/* The strings of metadata of a node that the reader made, by the id that it gave; NULL: there are none. */
+yyjson_val *origin_metadata(const pt2_graph *from, uint32_t id);
 /* The meta of a node as the file has it: a new dict; NULL without an exception when the file does not have the node. */
 PyObject *graph_meta_in_file(GraphObject *g, uint32_t id);
 /* Names of the file's nodes that have another name now, or none: {old: new or None}. */

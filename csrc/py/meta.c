@@ -93,6 +93,56 @@ static PyObject *missing_key(PyObject *key)
     return NULL;
 }
 
+/* Whether a value is of a type, or a list or tuple with an item that is. */
+static bool holds(PyObject *value, PyObject *type)
+{
+    bool is_list = PyList_CheckExact(value);
+
+    if (!is_list && !PyTuple_CheckExact(value))
+        return (PyObject *)Py_TYPE(value) == type;
+    for (Py_ssize_t i = 0; i < Py_SIZE(value); i++) {
+        PyObject *item = is_list ? PyList_GET_ITEM(value, i) : PyTuple_GET_ITEM(value, i);
+        if ((PyObject *)Py_TYPE(item) == type)
+            return true;
+    }
+    return false;
+}
+
+static int append_node(GraphObject *g, uint32_t id, PyObject *list)
+{
+    PyObject *node = graph_node(g, id);
+    int result = node ? PyList_Append(list, node) : -1;
+
+    Py_XDECREF(node);
+    return result;
+}
+
+const char nodes_holding_doc[] = "_nodes_holding($self, key, type, /)\n--\n\n"
+                                 "The nodes whose meta has under a key an object of exactly that type, or a list or "
+                                 "tuple with one in it.";
+
+PyObject *Graph_nodes_holding(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    GraphObject *g = (GraphObject *)self;
+    PyObject *list;
+    uint32_t key;
+
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "_nodes_holding() takes a key and a type");
+    if (graph_load_all_meta(g) < 0 || graph_meta_key(g, args[0], false, &key) < 0 || !(list = PyList_New(0)))
+        return NULL;
+    if (graph_readable(g) < 0)
+        Py_CLEAR(list);
+    graph_pin(g);
+    for (uint32_t id = g->core->nodes[FE_ROOT].next; list && id != FE_ROOT; id = g->core->nodes[id].next) {
+        uint32_t object = fe_meta_get(g->core->details[id].meta, key);
+        if (object != FE_NONE_ID && holds(graph_object_at(g, object), args[1]) && append_node(g, id, list) < 0)
+            Py_CLEAR(list);
+    }
+    graph_unpin(g);
+    return list;
+}
+
 /* ---- changing one entry ---- */
 
 static int store(NodeObject *n, PyObject *key, PyObject *value)
@@ -298,6 +348,83 @@ int meta_assign(NodeObject *n, PyObject *mapping)
     if (result == 0)
         graph_skip_meta(n->graph, n->id);
     return result;
+}
+
+/* ---- values for many nodes ---- */
+
+/* The node and the value of one item of a list of notes: borrowed; -1 with an exception. */
+static int read_note(GraphObject *g, PyObject *item, uint32_t *id, PyObject **value)
+{
+    if (!PyTuple_CheckExact(item) || PyTuple_GET_SIZE(item) != 2 ||
+        Py_TYPE(PyTuple_GET_ITEM(item, 0)) != g->state->node_type) {
+        PyErr_SetString(PyExc_TypeError, "notes are a list of tuples (Node, value)");
+        return -1;
+    }
+    const NodeObject *n = (NodeObject *)PyTuple_GET_ITEM(item, 0);
+    if (n->graph != g || !fe_node_is_listed(g->core, n->id)) {
+        PyErr_Format(PyExc_ValueError, "'%S' is not a node of this graph", n);
+        return -1;
+    }
+    *id = n->id;
+    *value = PyTuple_GET_ITEM(item, 1);
+    return 0;
+}
+
+static int add_note(GraphObject *g, meta_notes *n, uint32_t id, PyObject *value)
+{
+    const fe_meta *m = g->core->details[id].meta;
+    uint32_t object;
+    fe_error err;
+
+    if (graph_object(g, value, &object) < 0)
+        return -1;
+    fe_object_ref(g->core, object);
+    n->items[n->len++] = (fe_meta_entry){.key = id, .object = object};
+    return fe_meta_reserve(g->core, id, (m ? m->len : 0) + 1, &err) < 0 ? fail_core(g->state, &err) : 0;
+}
+
+int meta_notes_open(GraphObject *g, PyObject *key, PyObject *list, meta_notes *out)
+{
+    PyObject *value;
+    uint32_t id;
+
+    *out = (meta_notes){0};
+    if (!PyList_CheckExact(list)) {
+        PyErr_SetString(PyExc_TypeError, "notes are a list of tuples (Node, value)");
+        return -1;
+    }
+    if (graph_meta_key(g, key, true, &out->key) < 0 || graph_editable(g) < 0)
+        return -1;
+    out->items = PyMem_New(fe_meta_entry, (size_t)PyList_GET_SIZE(list) + 1);
+    if (!out->items) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+        if (read_note(g, PyList_GET_ITEM(list, i), &id, &value) < 0 || add_note(g, out, id, value) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void meta_notes_write(GraphObject *g, const meta_notes *n)
+{
+    fe_error err;
+
+    for (uint32_t i = 0; i < n->len; i++) {
+        int result = fe_meta_set(g->core, n->items[i].key, n->key, n->items[i].object, &err);
+        assert(result == 0);
+        (void)result;
+    }
+}
+
+void meta_notes_close(GraphObject *g, meta_notes *n)
+{
+    for (uint32_t i = 0; i < n->len; i++)
+        fe_object_unref(g->core, n->items[i].object);
+    PyMem_Free(n->items);
+    *n = (meta_notes){0};
+    graph_sweep(g);
 }
 
 /* ---- the iterator ---- */

@@ -148,13 +148,14 @@ static PyMethodDef module_methods[] = {
     {"use_containers", use_containers, METH_VARARGS, use_containers_doc},
     {"find_modules", find_modules, METH_VARARGS, find_modules_doc},
     {"resolves", resolves, METH_VARARGS, resolves_doc},
+    {"copy_containers", containers_copied, METH_O, copy_containers_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int add_functions(PyObject *m)
 {
     if (PyModule_AddFunctions(m, fx_functions) < 0 || PyModule_AddFunctions(m, file_functions) < 0 ||
-        PyModule_AddFunctions(m, operator_functions) < 0)
+        PyModule_AddFunctions(m, operator_functions) < 0 || PyModule_AddFunctions(m, dialect_functions) < 0)
         return -1;
     return 0;
 }

@@ -91,6 +91,7 @@ typedef struct {
     PyObject *owning_module; /* or NULL */
     PyObject *subgraphs;     /* dict: path of a GraphModule in the owning module -> Graph; or NULL */
     PyObject *extras;        /* dict: what else a torch.fx graph carries (codegen, tracer ...); or NULL */
+    PyObject *observer;      /* is told of new nodes and of replacements; or NULL: see observe.c */
     loaded *loaded;          /* NULL: not read from a file */
     PyObject *weakrefs;
     uint32_t pins;
@@ -198,6 +199,22 @@ void loaded_free(loaded *l);
 /* Tie a copy to the file its source came from; node_map gives the ids in the copy. */
 int loaded_copy(GraphObject *copy, const GraphObject *from, const uint32_t *node_map);
 
+/* ---- observe.c: a graph's observer, and meta handed over ---- */
+
+/* Tell the observer, if there is one. Runs Python code. */
+int graph_tell_created(GraphObject *g, uint32_t id);
+int graph_tell_replaced(GraphObject *g, PyObject *old, PyObject *new); /* before it is done; both are Nodes of g */
+
+/* What a propagate_meta argument asks for. */
+typedef enum {
+    PROPAGATE_NONE,
+    PROPAGATE_TO_EMPTY, /* True: all of it, to a node without meta, as torch.fx */
+    PROPAGATE_BY_POLICY
+} meta_propagation;
+
+int propagation_from_python(PyObject *o, meta_propagation *out);    /* o NULL: not given */
+int propagate_meta(PyObject *old, PyObject *new, PyObject *policy); /* by a policy; runs Python code */
+
 /* ---- value.c ---- */
 
 /* Convert a Python argument. Nodes must be listed nodes of g. On failure nothing is left behind. May run Python code. */
@@ -286,6 +303,8 @@ typedef struct {
 void container_memo_clear(container_memo *memo);
 /* A copy of the dicts, lists, sets and tuples in o: a new reference. */
 PyObject *copy_containers(PyObject *o, container_memo *memo);
+PyObject *containers_copied(PyObject *m, PyObject *o); /* the same as a function of the module */
+extern const char copy_containers_doc[];
 
 /* ---- node.c, nodes.c, users.c, meta.c, text.c, pass.c, fx_*.c -------------------------------------------------------- */
 
@@ -297,6 +316,18 @@ PyObject *users_new(NodeObject *n);
 PyObject *meta_new(NodeObject *n);
 int meta_assign(NodeObject *n, PyObject *mapping);
 PyObject *meta_to_dict(GraphObject *g, uint32_t id);
+/* Values for one key of the meta of nodes. All that can fail is done when they are opened, from a list of (Node, value); no
+ * Python code may run from then until they are written. */
+typedef struct {
+    fe_meta_entry *items; /* node and value */
+    uint32_t len, key;
+} meta_notes;
+
+int meta_notes_open(GraphObject *g, PyObject *key, PyObject *list, meta_notes *out);
+void meta_notes_write(GraphObject *g, const meta_notes *n);
+void meta_notes_close(GraphObject *g, meta_notes *n); /* runs Python code where values were dropped */
+PyObject *Graph_nodes_holding(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+extern const char nodes_holding_doc[];
 /* Text of the graph, or of one node when id is not FE_ROOT. */
 PyObject *text_of(GraphObject *g, uint32_t id);
 
@@ -318,5 +349,6 @@ void fx_pool_clear(fx_pool *p);
 
 extern const fe_allocator fe_python_allocator;
 extern PyMethodDef fx_functions[];
+extern PyMethodDef dialect_functions[]; /* dialect.c */
 
 #endif

@@ -113,6 +113,24 @@ static PyObject *get_name(PyObject *self, void *Py_UNUSED(closure))
     return detail(self)->name ? string_to_python(detail(self)->name) : PyUnicode_FromString("");
 }
 
+/* In an exported program an input's target is its name, and files have no other: it follows. */
+static int rename_argument(PyObject *self, fe_string *name)
+{
+    fe_graph *c = node_of(self)->graph->core;
+    uint32_t index;
+    bool is_new;
+    fe_error err;
+
+    if (!c->signature || record(self)->op != FE_OP_PLACEHOLDER ||
+        c->targets[record(self)->target].object != FE_NONE_ID ||
+        c->targets[record(self)->target].text != detail(self)->name)
+        return 0;
+    if (fe_target_get(c, FE_OP_PLACEHOLDER, FE_NONE_ID, name, &index, &is_new, &err) < 0)
+        return raise(self, &err);
+    fe_node_set_target(c, node_of(self)->id, index);
+    return 0;
+}
+
 static int set_name(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
     if (editable(self) < 0)
@@ -129,6 +147,8 @@ static int set_name(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
         PyErr_Format(PyExc_ValueError, "the name %R is taken by another node of the graph", value);
         return -1;
     }
+    if (rename_argument(self, name) < 0)
+        return -1;
     fe_node_set_name(node_of(self)->graph->core, node_of(self)->id, name);
     return 0;
 }
@@ -485,19 +505,83 @@ static PyObject *Node_update_kwarg(PyObject *self, PyObject *const *args, Py_ssi
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(replace_input_with_doc, "replace_input_with($self, old_input, new_input)\n--\n\n"
-                                     "Put new_input in the place of old_input in all arguments of this node.");
+/* ---- meta for a node that takes another's place ---- */
+
+static int can_take_meta(PyObject *replace_with)
+{
+    const fe_meta *m;
+
+    if (graph_load_meta(node_of(replace_with)->graph, node_of(replace_with)->id) < 0)
+        return -1;
+    m = detail(replace_with)->meta;
+    if (!m || !m->len)
+        return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "propagate_meta=True, but the replacement '%S' has meta of its own; 'missing' and 'all' allow that",
+                 replace_with);
+    return -1;
+}
+
+static int copy_meta(PyObject *self, PyObject *replace_with)
+{
+    PyObject *dict = NULL;
+
+    if (can_take_meta(replace_with) == 0 && graph_load_meta(node_of(self)->graph, node_of(self)->id) == 0)
+        dict = meta_to_dict(node_of(self)->graph, node_of(self)->id);
+    int result = dict ? meta_assign(node_of(replace_with), dict) : -1;
+
+    Py_XDECREF(dict);
+    return result;
+}
+
+static int hand_over_meta(PyObject *self, PyObject *replace_with, meta_propagation how, PyObject *policy)
+{
+    if (how == PROPAGATE_NONE)
+        return 0;
+    return how == PROPAGATE_TO_EMPTY ? copy_meta(self, replace_with) : propagate_meta(self, replace_with, policy);
+}
+
+static int reserve_replacement(PyObject *self)
+{
+    fe_error err;
+
+    return fe_node_reserve_replacement(node_of(self)->graph->core, node_of(self)->id, &err) < 0 ? raise(self, &err) : 0;
+}
+
+/* Before new takes the place of old: first the memory for it, so that what is done to meta then is not in vain. */
+static int prepare_replacement(PyObject *old, PyObject *new, meta_propagation how, PyObject *policy, bool used)
+{
+    GraphObject *g = node_of(old)->graph;
+
+    if (how == PROPAGATE_NONE && !(used && g->observer))
+        return 0;
+    if (reserve_replacement(old) < 0 || hand_over_meta(old, new, how, policy) < 0)
+        return -1;
+    return used ? graph_tell_replaced(g, old, new) : 0;
+}
+
+/* ---- operands and users ---- */
+
+PyDoc_STRVAR(replace_input_with_doc,
+             "replace_input_with($self, old_input, new_input, *, propagate_meta=False)\n--\n\n"
+             "Put new_input in the place of old_input in all arguments of this node. propagate_meta is as for\n"
+             "replace_all_uses_with.");
 
 static PyObject *Node_replace_input_with(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const char *const names[] = {"old_input", "new_input", NULL};
+    static const char *const names[] = {"old_input", "new_input", "propagate_meta", NULL};
     static const parameters p = {"replace_input_with", names, 2, 2};
+    meta_propagation how;
     uint32_t old, new;
-    PyObject *v[2];
+    PyObject *v[3];
     fe_error err;
 
-    if (parse_call(&p, args, nargs, kwnames, v) < 0 || editable(self) < 0 ||
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || propagation_from_python(v[2], &how) < 0 || editable(self) < 0 ||
         sibling(self, v[0], "old_input", &old) < 0 || sibling(self, v[1], "new_input", &new) < 0)
+        return NULL;
+    if (fe_edge_find(node_of(self)->graph->core, old, node_of(self)->id) != FE_NONE_ID &&
+        (prepare_replacement(v[0], v[1], how, v[2], true) < 0 || editable(self) < 0 ||
+         sibling(self, v[0], "old_input", &old) < 0 || sibling(self, v[1], "new_input", &new) < 0))
         return NULL;
     if (fe_node_replace_operand(node_of(self)->graph->core, node_of(self)->id, old, new, &err) < 0) {
         raise(self, &err);
@@ -570,8 +654,8 @@ static int replace_chosen(PyObject *self, PyObject *users, uint32_t new)
     uint32_t old = node_of(self)->id;
     fe_error err;
 
-    if (fe_node_reserve_replacement(c, old, &err) < 0)
-        return raise(self, &err);
+    if (reserve_replacement(self) < 0)
+        return -1;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(users); i++) {
         uint32_t user = node_of(PyList_GET_ITEM(users, i))->id;
         if (fe_edge_find(c, old, user) != FE_NONE_ID && fe_node_replace_operand(c, user, old, new, &err) < 0)
@@ -580,51 +664,31 @@ static int replace_chosen(PyObject *self, PyObject *users, uint32_t new)
     return 0;
 }
 
-static int can_take_meta(PyObject *replace_with)
-{
-    const fe_meta *m;
-
-    if (graph_load_meta(node_of(replace_with)->graph, node_of(replace_with)->id) < 0)
-        return -1;
-    m = detail(replace_with)->meta;
-    if (!m || !m->len)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "propagate_meta=True, but the replacement '%S' has meta of its own", replace_with);
-    return -1;
-}
-
-static int hand_over_meta(PyObject *self, PyObject *replace_with)
-{
-    PyObject *dict = NULL;
-
-    if (can_take_meta(replace_with) == 0 && graph_load_meta(node_of(self)->graph, node_of(self)->id) == 0)
-        dict = meta_to_dict(node_of(self)->graph, node_of(self)->id);
-    int result = dict ? meta_assign(node_of(replace_with), dict) : -1;
-
-    Py_XDECREF(dict);
-    return result;
-}
-
-PyDoc_STRVAR(replace_all_uses_with_doc,
-             "replace_all_uses_with($self, replace_with, delete_user_cb=None, *, propagate_meta=False)\n--\n\n"
-             "Put replace_with in the place of this node in the arguments of all its users.\n\n"
-             "delete_user_cb, called with each user, tells which to change. propagate_meta copies this node's meta to\n"
-             "replace_with, which must have none (else ValueError). Returns the list of changed users.");
+PyDoc_STRVAR(
+    replace_all_uses_with_doc,
+    "replace_all_uses_with($self, replace_with, delete_user_cb=None, *, propagate_meta=False)\n--\n\n"
+    "Put replace_with in the place of this node in the arguments of all its users.\n\n"
+    "delete_user_cb, called with each user, tells which to change. propagate_meta tells what replace_with takes over\n"
+    "of this node's meta: 'missing' the entries that it lacks, but for those about the value (val, tensor_meta,\n"
+    "unbacked_bindings; see fastexport.VALUE_META); 'all' every entry, over its own, which is for a node of the same\n"
+    "value; 'none' or False nothing; True, as in torch.fx, every entry, and it must have none of its own (else\n"
+    "ValueError). Returns the list of changed users.");
 
 static PyObject *Node_replace_all_uses_with(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const char *const names[] = {"replace_with", "delete_user_cb", "propagate_meta", NULL};
     static const parameters p = {"replace_all_uses_with", names, 1, 2};
     PyObject *v[3], *users;
+    meta_propagation how;
     uint32_t new;
-    int propagate, result = -1;
+    int result = -1;
 
-    if (parse_call(&p, args, nargs, kwnames, v) < 0 || (propagate = v[2] ? PyObject_IsTrue(v[2]) : 0) < 0 ||
-        editable(self) < 0 || sibling(self, v[0], "replace_with", &new) < 0 || (propagate && can_take_meta(v[0]) < 0))
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || propagation_from_python(v[2], &how) < 0 || editable(self) < 0 ||
+        sibling(self, v[0], "replace_with", &new) < 0 || (how == PROPAGATE_TO_EMPTY && can_take_meta(v[0]) < 0))
         return NULL;
     users = v[1] && v[1] != Py_None ? choose_users(self, v[1]) : list_users(self);
     if (users && editable(self) == 0 && sibling(self, v[0], "replace_with", &new) == 0 &&
-        (!propagate || hand_over_meta(self, v[0]) == 0) && editable(self) == 0 &&
+        prepare_replacement(self, v[0], how, v[2], PyList_GET_SIZE(users) > 0) == 0 && editable(self) == 0 &&
         sibling(self, v[0], "replace_with", &new) == 0)
         result = replace_chosen(self, users, new);
     if (result < 0)

@@ -11,9 +11,12 @@ const char eliminate_dead_code_doc[] =
     "as\n"
     "bytes for _names; dict from every node's name to the reason it was kept or removed, or None).";
 
-const char eliminate_getitems_doc[] = "_eliminate_getitems($self, fx_policy)\n--\n\n"
-                                      "Run getitem elimination. Returns (ids of the removed nodes, ids of the nodes in "
-                                      "their places), each as bytes for _names.";
+const char eliminate_getitems_doc[] =
+    "_eliminate_getitems($self, fx_policy, notes=None)\n--\n\n"
+    "Run getitem elimination. Returns (ids of the removed nodes, ids of the nodes in their places), each as bytes for\n"
+    "_names. notes, a function, is given the pairs (node that goes, node that stays), if there are any, before "
+    "anything\n"
+    "is changed; it returns a list of (node, what is to stand under 'from_node' in its meta).";
 
 const char names_doc[] =
     "_names($self, ids, /)\n--\n\n"
@@ -138,16 +141,87 @@ static int any_repeated_getitem(GraphObject *g)
     return found;
 }
 
+/* The nodes of a report as pairs, with their meta loaded. */
+static PyObject *node_pairs(GraphObject *g, const fe_report *r)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < r->len; i++) {
+        uint32_t old_id = r->items[i].node, new_id = r->items[i].other;
+        bool is_known = graph_load_meta(g, old_id) == 0 && graph_load_meta(g, new_id) == 0;
+        PyObject *old = is_known ? graph_node(g, old_id) : NULL, *new = old ? graph_node(g, new_id) : NULL;
+        PyObject *pair = new ? PyTuple_Pack(2, old, new) : NULL;
+        if (!pair || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+        Py_XDECREF(new);
+        Py_XDECREF(old);
+    }
+    return list;
+}
+
+/* What a function wants noted of a merge: a list for meta_notes_open. */
+static PyObject *ask_for_notes(GraphObject *g, PyObject *function, const fe_report *repeated)
+{
+    int collecting = PyGC_Disable(); /* nothing of what is made here is garbage */
+    PyObject *pairs = node_pairs(g, repeated), *list = pairs ? PyObject_CallOneArg(function, pairs) : NULL;
+
+    if (collecting)
+        PyGC_Enable();
+    Py_XDECREF(pairs);
+    return list;
+}
+
+/* The function must leave the structure of the graph as it is. */
+static int open_notes(GraphObject *g, PyObject *list, uint64_t version, meta_notes *notes)
+{
+    PyObject *key = list ? PyUnicode_InternFromString("from_node") : NULL;
+    int result = key ? meta_notes_open(g, key, list, notes) : -1;
+
+    Py_XDECREF(key);
+    if (result == 0 && g->core->version != version) {
+        PyErr_SetString(g->state->error, "the graph was changed while a pass was looking at it");
+        result = -1;
+    }
+    return result;
+}
+
+static int merge_getitems(GraphObject *g, const fe_getitem_options *options, PyObject *function, fe_report *removed)
+{
+    meta_notes notes = {0};
+    PyObject *list = NULL;
+    fe_error err;
+    int result = 0;
+
+    if (graph_editable(g) < 0)
+        return -1;
+    uint64_t version = g->core->version;
+    if (fe_find_repeated_getitems(g->core, options, removed, &err) < 0)
+        return fail_core(g->state, &err);
+    if (function && removed->len) {
+        list = ask_for_notes(g, function, removed);
+        result = open_notes(g, list, version, &notes);
+    }
+    if (result == 0 && (result = fe_merge_getitems(g->core, removed, 0, &err)) < 0)
+        raise_core(g->state, &err);
+    if (result == 0)
+        meta_notes_write(g, &notes);
+    meta_notes_close(g, &notes);
+    Py_XDECREF(list);
+    return result;
+}
+
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    static const char *const names[] = {"fx_policy", "notes", NULL};
+    static const parameters p = {"_eliminate_getitems", names, 1, 2};
     GraphObject *g = (GraphObject *)self;
-    PyObject *result = NULL;
+    PyObject *v[2], *result = NULL;
     rendering *texts = NULL;
     fe_report removed;
-    fe_error err;
     int fx_policy, any;
 
-    if (parse_flags("_eliminate_getitems", 1, args, nargs, kwnames, &fx_policy) < 0 || graph_editable(g) < 0)
+    if (parse_call(&p, args, nargs, kwnames, v) < 0 || (fx_policy = PyObject_IsTrue(v[0])) < 0 || graph_editable(g) < 0)
         return NULL;
     if (!fx_policy && (any = any_repeated_getitem(g)) <= 0)
         return any < 0 ? NULL : Py_BuildValue("yy", "", "");
@@ -155,12 +229,8 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
         return NULL;
     fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
     fe_report_init(&removed, g->core->allocator);
-    if (graph_editable(g) == 0) {
-        if (fe_eliminate_getitems(g->core, &options, &removed, &err) < 0)
-            raise_core(g->state, &err);
-        else
-            result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
-    }
+    if (merge_getitems(g, &options, v[1] == Py_None ? NULL : v[1], &removed) == 0)
+        result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
     rendering_free(texts);
     fe_report_clear(&removed);
     graph_sweep(g);

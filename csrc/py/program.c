@@ -1,11 +1,11 @@
 /* program.c - the type Program: what a .pt2 file holds, read in C, and the way back: verifying and writing its graphs.
  *
  * Graphs are handed to Graph objects once (build); from then on the program keeps the documents and the Graphs the
- * structure. To verify or write, the Graphs are put together again as the pt2_graphs that this layer works on (a view).
+ * structure. To verify or write, the Graphs are put together again as the pt2_graphs that this layer works on (view.c).
  */
-#include "loaded.h"
-
 #include "tensor.h"
+#include "view.h"
+#include "write.h"
 
 /* ---- life ---- */
 
@@ -275,277 +275,8 @@ static PyObject *Program_ranges(PyObject *o, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* ---- views: Graph objects as the pt2_graphs of this layer ---- */
+/* ---- verifying and writing ---- */
 
-/* What is never allowed, whatever the limits say: nesting, and graphs in all, as one Graph may be a subgraph of many. */
-#define VIEW_MAX_DEPTH 1000
-#define VIEW_MAX_GRAPHS 100000
-
-typedef struct view view;
-
-struct view {
-    pt2_graph graph;
-    GraphObject *owner; /* strong */
-    view **inner;       /* as many as graph.subgraphs */
-    PyObject *held;     /* list: what keeps texts alive */
-    pt2_json calls;     /* what graph.calls is of */
-    uint64_t version;   /* of the core, when the view was made */
-    const view *outer;
-    uint32_t depth;
-};
-
-typedef struct {
-    const ProgramObject *program;
-    uint32_t made; /* views so far */
-} view_maker;
-
-static void view_free(view *v)
-{
-    if (!v)
-        return;
-    for (uint32_t i = 0; v->inner && i < v->graph.subgraph_count; i++)
-        view_free(v->inner[i]);
-    PyMem_RawFree(v->inner);
-    PyMem_RawFree(v->graph.subgraphs);
-    PyMem_RawFree(v->graph.objects);
-    PyMem_RawFree((void *)(uintptr_t)v->graph.texts);
-    pt2_json_clear(&v->calls);
-    Py_XDECREF(v->held);
-    Py_XDECREF(v->owner);
-    PyMem_RawFree(v);
-}
-
-/* Keep a str alive and give its UTF-8. */
-static const char *hold_text(view *v, PyObject *text)
-{
-    Py_ssize_t len;
-
-    if (!PyUnicode_Check(text)) {
-        PyErr_Format(PyExc_TypeError, "a text was expected, not %.200s", Py_TYPE(text)->tp_name);
-        return NULL;
-    }
-    const char *utf8 = PyList_Append(v->held, text) < 0 ? NULL : PyUnicode_AsUTF8AndSize(text, &len);
-    if (utf8 && strlen(utf8) != (size_t)len) {
-        PyErr_Format(PyExc_ValueError, "a text with a null character can't be written: %R", text);
-        return NULL;
-    }
-    return utf8;
-}
-
-static bool is_described(const module_state *st, const PyObject *o)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(st->described_types); i++) {
-        if ((PyObject *)Py_TYPE(o) == PyTuple_GET_ITEM(st->described_types, i))
-            return true;
-    }
-    return false;
-}
-
-/* with_torch: torch is loaded, so that anything may be a dtype or operator of its. */
-static int describe(view *v, PyObject *o, bool with_torch, pt2_object *out)
-{
-    module_state *st = v->owner->state;
-    PyObject *parts, *text;
-    int kind, code;
-
-    out->text = Py_TYPE(o)->tp_name; /* for messages; the object, and so its class, stays alive with the graph */
-    if (!with_torch && !is_described(st, o))
-        return 0;
-    if (!(parts = PyObject_CallOneArg(st->describe_object, o)))
-        return -1;
-    int result = -1;
-    if (parts == Py_None) {
-        result = 0;
-    } else if (PyArg_ParseTuple(parts, "iiO;an object is described by (kind, code, text)", &kind, &code, &text)) {
-        out->kind = (uint8_t)kind;
-        out->code = code;
-        out->text = text == Py_None ? NULL : hold_text(v, text);
-        result = text == Py_None || out->text ? 0 : -1;
-    }
-    Py_DECREF(parts);
-    return result;
-}
-
-static int view_objects(view *v)
-{
-    uint32_t count = v->owner->object_capacity;
-    bool with_torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch") != NULL;
-
-    v->graph.objects = PyMem_RawCalloc((size_t)count + 1, sizeof *v->graph.objects);
-    v->graph.object_count = count;
-    if (!v->graph.objects) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < count && i < v->owner->object_capacity; i++) {
-        if (v->owner->objects[i] && describe(v, v->owner->objects[i], with_torch, &v->graph.objects[i]) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* The texts of a node whose meta may have changed. */
-/* Whether texts are those of the meta that the file has: then its document says it better, with fields unknown to us. */
-static int are_of_file(view *v, uint32_t id, PyObject *texts)
-{
-    PyObject *meta = graph_meta_in_file(v->owner, id), *before;
-
-    if (!meta)
-        return PyErr_Occurred() ? -1 : 0;
-    before = PyObject_CallOneArg(v->owner->state->encode_meta, meta);
-    Py_DECREF(meta);
-    int result = before ? PyObject_RichCompareBool(before, texts, Py_EQ) : -1;
-    Py_XDECREF(before);
-    return result;
-}
-
-static int view_text(view *v, uint32_t id, bool is_ours, pt2_node_text *out)
-{
-    PyObject *node = graph_node(v->owner, id), *value, *metadata;
-    PyObject *meta = node ? meta_new((NodeObject *)node) : NULL;
-    PyObject *texts = meta ? PyObject_CallOneArg(v->owner->state->encode_meta, meta) : NULL;
-    int result = -1, same = !texts ? -1 : is_ours ? are_of_file(v, id, texts) : 0;
-
-    Py_XDECREF(node);
-    Py_XDECREF(meta);
-    if (same > 0)
-        result = 0;
-    else if (same == 0 && PyArg_ParseTuple(texts, "OO;encode_meta gives (value, metadata)", &value, &metadata)) {
-        out->given = true;
-        out->value = value == Py_None ? NULL : hold_text(v, value);
-        out->metadata = hold_text(v, metadata);
-        result = (value == Py_None || out->value) && out->metadata ? 0 : -1;
-    }
-    Py_XDECREF(texts);
-    return result;
-}
-
-/* Texts of all nodes that the document does not speak for: those that were touched, and all of a graph from elsewhere. */
-static int view_texts(view *v, bool is_ours)
-{
-    uint32_t count = v->owner->core->node_count;
-    pt2_node_text *texts = PyMem_RawCalloc(count, sizeof *texts);
-
-    if (!texts) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    v->graph.texts = texts;
-    v->graph.text_count = count;
-    for (uint32_t id = 1; id < count && id < v->owner->core->node_count; id++) {
-        if (fe_node_is_listed(v->owner->core, id) && v->owner->core->nodes[id].op != FE_OP_OUTPUT &&
-            !(is_ours && graph_is_untouched(v->owner, id)) && view_text(v, id, is_ours, &texts[id]) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static view *view_new(view_maker *m, GraphObject *g, const view *outer);
-
-static int view_subgraphs(view_maker *m, view *v)
-{
-    PyObject *items = v->owner->subgraphs ? PyDict_Items(v->owner->subgraphs) : PyList_New(0);
-    Py_ssize_t count = items ? PyList_GET_SIZE(items) : 0;
-    int result = items ? 0 : -1;
-
-    v->inner = PyMem_RawCalloc((size_t)count + 1, sizeof *v->inner);
-    v->graph.subgraphs = PyMem_RawCalloc((size_t)count + 1, sizeof *v->graph.subgraphs);
-    if (result == 0 && (!v->inner || !v->graph.subgraphs)) {
-        PyErr_NoMemory();
-        result = -1;
-    }
-    v->graph.subgraph_count = 0;
-    for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
-        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0);
-        PyObject *graph = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 1);
-        view *inner = NULL;
-        if (!PyObject_TypeCheck(graph, v->owner->state->graph_type))
-            PyErr_Format(PyExc_TypeError, "the subgraph %R is a %.200s, not a Graph", name, Py_TYPE(graph)->tp_name);
-        else
-            inner = view_new(m, (GraphObject *)graph, v);
-        if (inner) {
-            v->inner[i] = inner;
-            v->graph.subgraphs[i] = &inner->graph;
-            v->graph.subgraph_count++;
-            inner->graph.parent = &v->graph;
-            inner->graph.name = hold_text(v, name);
-        }
-        result = inner && inner->graph.name ? 0 : -1;
-    }
-    Py_XDECREF(items);
-    return result;
-}
-
-/* Runs Python code: the graphs may change until the whole view is made. view_is_current tells at the end. */
-static view *view_new(view_maker *m, GraphObject *g, const view *outer)
-{
-    uint32_t limit = m->program->archive->limits.graph_depth, depth = outer ? outer->depth + 1 : 0;
-    view *v;
-
-    for (const view *o = outer; o; o = o->outer) {
-        if (o->owner == g) {
-            PyErr_SetString(PyExc_ValueError, "a graph is a subgraph of itself");
-            return NULL;
-        }
-    }
-    if (depth > (limit && limit < VIEW_MAX_DEPTH ? limit : VIEW_MAX_DEPTH) || m->made++ == VIEW_MAX_GRAPHS) {
-        PyErr_SetString(PyExc_RecursionError, "subgraphs are nested too deep, or too many");
-        return NULL;
-    }
-    v = PyMem_RawCalloc(1, sizeof *v);
-    if (!v) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    v->owner = (GraphObject *)Py_NewRef(g);
-    v->outer = outer;
-    v->depth = depth;
-    bool is_ours = g->loaded && g->loaded->program == m->program;
-    if (is_ours) {
-        v->graph = *g->loaded->from;
-        v->graph.origins = g->loaded->origins;
-        v->graph.origin_count = g->loaded->count;
-    }
-    v->graph.core = g->core;
-    v->graph.subgraphs = NULL;
-    v->graph.objects = NULL;
-    v->graph.parent = NULL;
-    v->held = PyList_New(0);
-    if (!v->held || graph_readable(g) < 0 || view_texts(v, is_ours) < 0 || view_objects(v) < 0 ||
-        view_subgraphs(m, v) < 0) {
-        view_free(v);
-        return NULL;
-    }
-    v->version = g->core->version;
-    return v;
-}
-
-/* Whether no graph has changed since its view was made; else with an exception. */
-static int view_is_current(const view *v)
-{
-    const fe_graph *c = v->owner->core;
-
-    if (c->version != v->version || c->node_count > v->graph.text_count || c != v->graph.core ||
-        v->owner->object_capacity > v->graph.object_count || graph_readable(v->owner) < 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(v->owner->state->error, "the graph was changed while it was being written or verified");
-        return -1;
-    }
-    for (uint32_t i = 0; i < v->graph.subgraph_count; i++) {
-        if (view_is_current(v->inner[i]) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static void view_set_busy(view *v, bool busy)
-{
-    v->owner->busy = busy;
-    for (uint32_t i = 0; i < v->graph.subgraph_count; i++)
-        view_set_busy(v->inner[i], busy);
-}
-
-/* The view of a graph given by a caller, ready for C that runs without the GIL. */
 /* calls: the module call graph as JSON text, or None for the file's. */
 static int view_calls(ProgramObject *self, view *v, PyObject *calls)
 {
@@ -567,15 +298,19 @@ static int view_calls(ProgramObject *self, view *v, PyObject *calls)
     return result;
 }
 
+static view *view_from(const module_state *st, view_maker *m, PyObject *graph)
+{
+    if (PyObject_TypeCheck(graph, st->graph_type))
+        return view_new(m, (GraphObject *)graph, NULL);
+    PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
+    return NULL;
+}
+
+/* The view of a graph given by a caller, ready for C that runs without the GIL. */
 static view *view_of(ProgramObject *self, PyObject *graph, PyObject *calls)
 {
-    view *v;
+    view *v = view_from(self->archive->state, &(view_maker){.program = self}, graph);
 
-    if (!PyObject_TypeCheck(graph, self->archive->state->graph_type)) {
-        PyErr_Format(PyExc_TypeError, "a fastexport Graph is needed, not %.200s", Py_TYPE(graph)->tp_name);
-        return NULL;
-    }
-    v = view_new(&(view_maker){.program = self}, (GraphObject *)graph, NULL);
     if (v && (view_calls(self, v, calls) < 0 || view_is_current(v) < 0)) {
         view_free(v);
         return NULL;
@@ -638,6 +373,56 @@ static PyObject *Program_write(PyObject *o, PyObject *args)
         bytes = PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.len);
     fe_buffer_clear(&out);
     pt2_report_clear(&r);
+    view_free(v);
+    return bytes;
+}
+
+/* ---- writing what comes from no file ---- */
+
+PyDoc_STRVAR(program_write_new_doc,
+             "write_new($type, graph, document, encode, describe, /)\n--\n\n"
+             "The model.json of a program that comes from no file, as bytes, by torch's rules.\n\n"
+             "document: all of it but the graph and the signature, which are the graph's own, as a JSON text.\n"
+             "encode(name, meta, is_input) gives a node's (value or None, metadata) as JSON texts; describe(object)\n"
+             "what stands in arguments or is called as (kind, code, text, schema), or None. Raises FormatError.");
+
+static int write_new(const module_state *st, view *v, const char *document, size_t len, fe_buffer *out)
+{
+    pt2_program program = {.allocator = &fe_python_allocator};
+    pt2_report r;
+    int result;
+
+    pt2_report_init(&r, &fe_python_allocator, NULL);
+    view_set_busy(v, true);
+    Py_BEGIN_ALLOW_THREADS
+    result = pt2_json_parse_copy(&program.json, document, len, &fe_python_allocator, NULL, &r);
+    if (result == 0)
+        result = pt2_program_write_as(&program, &v->graph, PT2_WRITE_AS_TORCH, out, &r);
+    Py_END_ALLOW_THREADS
+    view_set_busy(v, false);
+    if (result < 0)
+        raise_report(st, &r);
+    pt2_json_clear(&program.json);
+    pt2_report_clear(&r);
+    return result;
+}
+
+static PyObject *Program_write_new(PyObject *type, PyObject *args)
+{
+    PyObject *module = PyType_GetModuleByDef((PyTypeObject *)type, &fe_module_def), *graph, *bytes = NULL;
+    view_maker maker = {0};
+    const char *document;
+    Py_ssize_t len;
+    fe_buffer out;
+
+    if (!module || !PyArg_ParseTuple(args, "Os#OO:write_new", &graph, &document, &len, &maker.encode, &maker.describe))
+        return NULL;
+    const module_state *st = state_of(module);
+    view *v = view_from(st, &maker, graph);
+    fe_buffer_init(&out, &fe_python_allocator);
+    if (v && view_is_current(v) == 0 && write_new(st, v, document, (size_t)len, &out) == 0)
+        bytes = PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.len);
+    fe_buffer_clear(&out);
     view_free(v);
     return bytes;
 }
@@ -758,6 +543,7 @@ static PyMethodDef program_methods[] = {
      "ranges($self, /)\n--\n\nTuples (expression, least or None, greatest or None, whether the program uses it)."},
     {"verify", Program_verify, METH_VARARGS, program_verify_doc},
     {"write", Program_write, METH_VARARGS, program_write_doc},
+    {"write_new", Program_write_new, METH_VARARGS | METH_CLASS, program_write_new_doc},
     {"canonical", Program_canonical, METH_NOARGS, program_canonical_doc},
     {"is_unchanged", Program_is_unchanged, METH_O, program_is_unchanged_doc},
     {NULL, NULL, 0, NULL},

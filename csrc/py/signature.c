@@ -165,17 +165,47 @@ static int add_specs(GraphObject *g, fe_signature *s, PyObject *list, bool input
     return 0;
 }
 
+/* Of the names that modules are called with, those that nodes have: the others name no node, and the verifier tells. */
+static int add_called(GraphObject *g, fe_signature *s, PyObject *names)
+{
+    fe_error err;
+
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
+        fe_called called;
+        if (optional_text(g, PyList_GET_ITEM(names, i), "name", &called.name) < 0)
+            return -1;
+        called.node = called.name ? fe_name_owner(g->core, called.name) : FE_NONE_ID;
+        if (called.node != FE_NONE_ID && fe_signature_add_called(s, called, &err) < 0)
+            return fail_core(g->state, &err);
+    }
+    return 0;
+}
+
+static void keep_called(fe_signature *s, fe_signature *old)
+{
+    if (!old)
+        return;
+    s->called = old->called;
+    s->called_count = old->called_count;
+    s->called_capacity = old->called_capacity;
+    old->called = NULL;
+    old->called_count = old->called_capacity = 0;
+}
+
 const char set_signature_doc[] =
-    "_set_signature($self, inputs, outputs, /)\n--\n\n"
-    "Let inputs and outputs stand for what two lists of tuples say, of the form that _signature() gives. Nothing is\n"
-    "changed when it raises: TypeError, or ValueError for a name that no node has.";
+    "_set_signature($self, inputs, outputs, called=None, /)\n--\n\n"
+    "Let inputs and outputs stand for what two lists of tuples say, of the form that _signature() gives, and follow "
+    "the\n"
+    "nodes of the names in the list called; without it, those that are followed already. Nothing is changed when it\n"
+    "raises: TypeError, or ValueError for an input or output that no node is.";
 
 PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     GraphObject *g = (GraphObject *)self;
 
-    if (nargs != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "_set_signature() takes two lists");
+    if (nargs < 2 || nargs > 3 || !PyList_Check(args[0]) || !PyList_Check(args[1]) ||
+        (nargs == 3 && !PyList_Check(args[2]))) {
+        PyErr_SetString(PyExc_TypeError, "_set_signature() takes two or three lists");
         return NULL;
     }
     if (graph_editable(g) < 0)
@@ -183,12 +213,94 @@ PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t 
     fe_signature *s = fe_signature_new(g->core->allocator);
     if (!s)
         return PyErr_NoMemory();
-    if (add_specs(g, s, args[0], true) < 0 || add_specs(g, s, args[1], false) < 0) {
+    if (add_specs(g, s, args[0], true) < 0 || add_specs(g, s, args[1], false) < 0 ||
+        (nargs == 3 && add_called(g, s, args[2]) < 0)) {
         fe_signature_free(s);
         return NULL;
     }
+    if (nargs == 2)
+        keep_called(s, g->core->signature);
     fe_signature_free(g->core->signature);
     g->core->signature = s;
     g->core->version++;
+    Py_RETURN_NONE;
+}
+
+/* ---- what follows edits ---- */
+
+static int add_name_now(const GraphObject *g, const fe_called *called, PyObject *names)
+{
+    bool is_gone = called->node == FE_NONE_ID || !fe_node_is_listed(g->core, called->node);
+    PyObject *from = string_to_python(called->name);
+    PyObject *now = is_gone ? Py_NewRef(Py_None) : string_to_python(g->core->details[called->node].name);
+    int result = from && now ? PyDict_SetItem(names, from, now) : -1;
+
+    Py_XDECREF(from);
+    Py_XDECREF(now);
+    return result;
+}
+
+const char called_doc[] = "_called($self, /)\n--\n\n"
+                          "The nodes that the calling conventions of modules name: {name there: the name now of what "
+                          "has taken its place, or\n"
+                          "None when it is gone}.";
+
+PyObject *Graph_called(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    GraphObject *g = (GraphObject *)self;
+    const fe_signature *s = g->core->signature;
+    PyObject *names = graph_readable(g) < 0 ? NULL : PyDict_New();
+    int result = names ? 0 : -1;
+
+    if (!names)
+        return NULL;
+    graph_pin(g);
+    for (uint32_t i = 0; result == 0 && s && i < s->called_count; i++)
+        result = add_name_now(g, &s->called[i], names);
+    graph_unpin(g);
+    if (result < 0)
+        Py_CLEAR(names);
+    return names;
+}
+
+/* See that there is one flag for each input, as the signature has them, and that those to go are not used. */
+static int check_erasable(const GraphObject *g, const uint8_t *gone, size_t count)
+{
+    const fe_graph *c = g->core;
+    const char *used = NULL;
+    size_t i = 0;
+
+    for (uint32_t id = c->nodes[FE_ROOT].next; id != FE_ROOT; id = c->nodes[id].next) {
+        if (c->nodes[id].op != FE_OP_PLACEHOLDER)
+            continue;
+        if (i < count && gone[i] && c->nodes[id].user_count)
+            used = c->details[id].name->data;
+        i++;
+    }
+    if (i != count || !c->signature || c->signature->input_count != count)
+        PyErr_Format(PyExc_ValueError, "the graph has %zu inputs, its signature %zu, but there are flags for %zu", i,
+                     c->signature ? (size_t)c->signature->input_count : 0, count);
+    else if (used)
+        PyErr_Format(PyExc_RuntimeError, "the input '%s' is still used", used);
+    else
+        return 0;
+    return -1;
+}
+
+const char erase_inputs_doc[] = "_erase_inputs($self, gone, /)\n--\n\n"
+                                "Erase the inputs whose byte is not 0, with what they stand for; none may have users.\n"
+                                "Raises ValueError unless there is a byte for each, and the signature fits the graph.";
+
+PyObject *Graph_erase_inputs(PyObject *self, PyObject *gone)
+{
+    GraphObject *g = (GraphObject *)self;
+
+    if (!PyBytes_Check(gone))
+        return PyErr_Format(PyExc_TypeError, "_erase_inputs() takes bytes, not %.200s", Py_TYPE(gone)->tp_name);
+    const uint8_t *flags = (const uint8_t *)PyBytes_AS_STRING(gone);
+    if (graph_editable(g) < 0 || check_erasable(g, flags, (size_t)PyBytes_GET_SIZE(gone)) < 0)
+        return NULL;
+    fe_signature_erase_inputs(g->core, flags);
+    graph_sweep(g);
     Py_RETURN_NONE;
 }

@@ -24,6 +24,7 @@ from fastexport._results import PassResult
 if TYPE_CHECKING:
     from fastexport import pt2e
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
+    from fastexport._provenance import VALUE_META, NodeSource
     from fastexport._pytree import (
         keystr,
         match_inputs,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from fastexport._tensor_meta import TensorMeta
     from fastexport._torch_api import export, export_for_inference, export_for_training, from_export
     from fastexport._treespec import EnumKey, TreeSpec, UnknownType
+    from fastexport._verifier import Verifier
     from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
@@ -89,6 +91,7 @@ __all__ = [
     "ModuleCallEntry",
     "ModuleCallSignature",
     "Node",
+    "NodeSource",
     "Operator",
     "OutputKind",
     "OutputSpec",
@@ -105,7 +108,9 @@ __all__ = [
     "TokenArgument",
     "TreeSpec",
     "UnknownType",
+    "VALUE_META",
     "ValueRange",
+    "Verifier",
     "VerifyError",
     "accelerate",
     "eliminate_dead_code",
@@ -177,10 +182,12 @@ _LATER = {
         "tree_structure",
         "tree_unflatten",
     ),
+    "_provenance": ("NodeSource", "VALUE_META"),
     "_symbols": ("SymBool", "SymFloat", "SymInt", "evaluate_shapes"),
     "_tensor_meta": ("TensorMeta",),
     "_torch_api": ("export", "export_for_inference", "export_for_training", "from_export"),
     "_treespec": ("EnumKey", "TreeSpec", "UnknownType"),
+    "_verifier": ("Verifier",),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
 _MODULES = ("acceleration", "pt2e")

@@ -45,6 +45,11 @@ torch evaluates these texts as Python, so anything else in their place is an att
     "FX309": """An operator writes to one of its arguments, and the dialect allows functional operators only.
 run_decompositions() of torch makes a program functional.""",
     "FX310": """The arguments of a node don't fit the schema of its operator.""",
+    "FX311": """The check of a dialect of one's own refuses an operator or the program.
+The message is what its check_valid_op() or check_additional() said: see fastexport.Verifier.""",
+    "FX400": """torch's own verifier refuses the program; the message is torch's.
+Said where only torch can tell: its verifier is another than the one that fastexport knows, or a dialect has its
+own.""",
     "FX401": """The signature does not agree with the graph or with the weights.
 Number, order or names of inputs and outputs differ, a weight is missing, or something that is not there is updated.""",
     "FX402": """The text that tells how arguments are nested is not one that torch writes, or has other leaves.

@@ -7,9 +7,10 @@ Graph it is a loop over its methods. Everything is checked before the first chan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fastexport._graph import Graph
+from fastexport._provenance import propagate_meta as take_meta
 
 
 class Insertion(NamedTuple):
@@ -76,7 +77,7 @@ def replace_all_uses(
     pairs: Iterable[tuple[Any, Any]],
     *,
     delete_user_cb: Callable[[Any], bool] | None = None,
-    propagate_meta: bool = False,
+    propagate_meta: bool | Literal["none", "missing", "all"] = False,
 ) -> None:
     """For each pair (old, new), one after the other, put new in the place of old in all its users.
 
@@ -84,10 +85,12 @@ def replace_all_uses(
         graph: a fastexport Graph or a torch.fx.Graph.
         pairs: pairs of its nodes.
         delete_user_cb: called with each user; where it gives false, that user keeps the old node.
-        propagate_meta: copy the meta of old to new, whose own must be empty.
+        propagate_meta: what new takes over of the meta of old: "missing": the entries that it lacks, but for those
+            under `VALUE_META`, which are about old's value; "all": every entry, over its own, which is for a node of
+            the same value; True: every entry, and its own meta must be empty; "none" or False: nothing.
 
     Raises:
-        ValueError: a node is of another graph, or erased. Nothing is replaced then.
+        ValueError: a node is of another graph, or erased, or propagate_meta is none of these. Nothing is replaced then.
         AttributeError: something is no node.
         Exception: what delete_user_cb raises; the pairs before are replaced then.
 
@@ -104,14 +107,24 @@ def replace_all_uses(
     for node in (node for pair in pairs for node in pair):
         if node.graph is not graph or node._erased:
             raise ValueError(f"node '{node}' is {'erased' if node._erased else 'a node of another graph'}")
-    if delete_user_cb is not None or propagate_meta or isinstance(graph, Graph):
-        chosen = {} if delete_user_cb is None else {"delete_user_cb": delete_user_cb}
+    if isinstance(propagate_meta, str) and propagate_meta not in ("none", "missing", "all"):
+        raise ValueError(f"propagate_meta must be a bool, 'none', 'missing' or 'all', not {propagate_meta!r}")
+    if isinstance(graph, Graph):
         for old, new in pairs:
-            old.replace_all_uses_with(new, propagate_meta=propagate_meta, **chosen)
+            old.replace_all_uses_with(new, delete_user_cb, propagate_meta=propagate_meta)
+        return
+    policy = propagate_meta if isinstance(propagate_meta, str) else "none"
+    as_torch = bool(propagate_meta) and not isinstance(propagate_meta, str)
+    if delete_user_cb is not None or as_torch:
+        for old, new in pairs:
+            take_meta(old, new, policy)
+            old.replace_all_uses_with(new, delete_user_cb, propagate_meta=as_torch)
         return
     from fastexport import _torch
 
     _torch.replace_all_uses(graph, pairs)
+    for old, new in pairs:
+        take_meta(old, new, policy)
 
 
 def insert_nodes(graph: Any, insertions: Iterable[Insertion | Sequence[Any]]) -> list[Any]:

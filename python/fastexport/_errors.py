@@ -117,13 +117,16 @@ class FileError(FormatError, OSError):
 class VerifyError(FastExportError):
     """A program breaks a rule of the export IR; through a torch door, torch's SpecViolationError.
 
+    Args:
+        faults: what was found; a text alone is what a check of one's own raises, see `Verifier`.
+
     Attributes:
         faults: all that was found, as `Fault`; the message is that of the first error.
     """
 
-    def __init__(self, faults: list[Fault]) -> None:
-        super().__init__(_summary(faults))
-        self.faults = faults
+    def __init__(self, faults: list[Fault] | str) -> None:
+        super().__init__(faults if isinstance(faults, str) else _summary(faults))
+        self.faults = [Fault("FX311", "dialect", True, None, None, None, faults)] if isinstance(faults, str) else faults
 
     def __reduce__(self) -> tuple[type[VerifyError], tuple[list[Fault]]]:
         return type(self), (self.faults,)

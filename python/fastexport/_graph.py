@@ -6,6 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,23 +110,30 @@ class Graph(_core.Graph):
                 reasons[node.name] = why
         return b"".join(ids), reasons
 
-    def eliminate_getitems(self, *, recurse: bool = True, policy: Policy = "safe") -> PassResult:
+    def eliminate_getitems(
+        self, *, recurse: bool = True, policy: Policy = "safe", provenance: bool | None = None
+    ) -> PassResult:
         """Keep one ``operator.getitem`` for each source and index, the first.
 
         Args:
             recurse: go into the subgraphs too.
             policy: "safe" compares indexes by type and value and merges nothing across a write; "torch" compares their
                 text, as torch.export 2.13 does, and takes no notice of writes.
+            provenance: note at each kept node, in ``meta["from_node"]``, which ones it stands for; None: with the
+                policy "safe" only, as torch notes nothing, and wherever the graph is recorded (see `recording`).
 
         Returns:
             A `PassResult`; ``replaced`` tells the node in the place of each removed one.
         """
         check_policy(policy)
         start = time.perf_counter()
-        removed, kept = self._eliminate_getitems(policy == "torch")
+        if provenance is None:
+            provenance = policy == "safe" or self._observer is not None
+        notes = partial(_sources_of_replaced, self, "eliminate_getitems") if provenance else None
+        removed, kept = self._eliminate_getitems(policy == "torch", notes)
         inner = []
         for path, graph in (self.subgraphs or {}).items() if recurse else ():
-            inner.append((path, graph.eliminate_getitems(policy=policy)))
+            inner.append((path, graph.eliminate_getitems(policy=policy, provenance=provenance)))
         return PassResult(
             "eliminate_getitems",
             bool(removed) or any(result.modified for _, result in inner),
@@ -174,6 +182,63 @@ class Graph(_core.Graph):
         for _, graph in self._reached_subgraphs(policy):
             yield graph
             yield from graph._below(policy)
+
+    # ---- where nodes come from
+
+    def recording(self, pass_name: str) -> AbstractContextManager[None]:
+        """Note where nodes come from, in ``meta["from_node"]``, for the length of a ``with`` block.
+
+        A node that is made gets a `NodeSource` of the action "create"; one that takes the place of another, by
+        `Node.replace_all_uses_with` or `Node.replace_input_with`, gets that one as a source, with "replace", or with
+        "replace+create" if it was made in the block. Meta that is something else than a list of sources stays as it is.
+        Subgraphs are graphs of their own. Source: GraphTransformObserver of torch 2.13, which notes the same.
+
+        Args:
+            pass_name: what the block is called in the notes.
+
+        Raises:
+            TypeError: it is no str.
+
+        >>> import operator
+        >>> g = Graph()
+        >>> x = g.placeholder("x")
+        >>> old = g.call_function(operator.neg, (x,))
+        >>> out = g.output(old)
+        >>> with g.recording("my_pass"), g.inserting_before(out):
+        ...     new = g.call_function(operator.pos, (x,))
+        ...     _ = old.replace_all_uses_with(new)
+        >>> new.meta["from_node"]
+        [NodeSource('neg', pass_name='my_pass', action='replace+create')]
+        """
+        from fastexport import _provenance
+
+        return _provenance.recording(self, pass_name)
+
+    def inherit_meta(self, node: Node, pass_name: str | None = None) -> AbstractContextManager[None]:
+        """Give the nodes made in a ``with`` block what another node's meta says of its origin.
+
+        They get its stack_trace, nn_module_stack, source_fn_stack, torch_fn, custom and the like, with containers
+        copied, and it as their source in ``from_node``. Nothing about values is passed on. Source: set_current_meta in
+        torch/fx/traceback.py of torch 2.13, and the keys that torch.fx's tracer then copies.
+
+        Args:
+            node: the node they are made for; of any graph, of fastexport or torch.
+            pass_name: named in the source; None: that of the recording in force, if there is one.
+
+        Raises:
+            TypeError: pass_name is no str.
+
+        >>> import operator
+        >>> g = Graph()
+        >>> x = g.placeholder("x")
+        >>> x.meta.update(val=1, custom={"tag": 1})
+        >>> with g.inherit_meta(x, "decompose"):
+        ...     g.call_function(operator.neg, (x,)).meta
+        {'from_node': [NodeSource('x', pass_name='decompose', action='create')], 'custom': {'tag': 1}}
+        """
+        from fastexport import _provenance
+
+        return _provenance.inheriting(self, node, pass_name)
 
     # ---- torch
 
@@ -268,6 +333,12 @@ def _replaced_names(graph: Graph, removed: bytes, kept: bytes, inner: list[tuple
     for path, result in inner:
         pairs.update((f"{path}/{old}", f"{path}/{new}") for old, new in result.replaced.items())
     return pairs
+
+
+def _sources_of_replaced(graph: Graph, pass_name: str, pairs: list[tuple[Node, Node]]) -> list[tuple[Node, list[Any]]]:
+    from fastexport import _provenance
+
+    return _provenance.sources_of_replaced(graph, pass_name, pairs)
 
 
 def _under_paths(groups: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> dict[str, str]:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import copy
 import json
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
+from fastexport import _guards
 from fastexport._treespec import TreeSpec
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 _USER = 0  # fe_input_kind and fe_output_kind of csrc/core/ir.h
 _LOSS = 1
+_TOKEN = 5
+_TOKEN_OUT = 7
 
 _Spec = tuple[Any, ...]
 
@@ -33,55 +39,72 @@ def _new_spec(name: str) -> _Spec:
 
 def _convention(program: ExportedProgram) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A copy of the module call graph to be changed, and the signature of the program itself in it."""
-    calls = copy.deepcopy(program._module_calls())
+    calls = copy.deepcopy(program._stored_calls())
     if not calls or not calls[0].get("signature"):
         raise ValueError("the program has no calling convention: its module call graph is empty")
     return calls, calls[0]["signature"]
 
 
-def _spec(program: ExportedProgram, text: str) -> TreeSpec:
-    fields = program._program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
-    return TreeSpec.from_json(text, fields)
+def _without_leaves(spec: TreeSpec, gone: Sequence[int], start: int = 0) -> TreeSpec | None:
+    """The spec without some of its leaves, by their numbers in order; None when it is such a leaf itself.
 
-
-def _without_leaf(spec: TreeSpec, index: int) -> TreeSpec | None:
-    """The spec without one of its leaves; None when it is that leaf."""
+    Args:
+        start: the number of its first leaf.
+    """
+    end = start + spec.num_leaves
+    if bisect_left(gone, start) == bisect_left(gone, end):
+        return spec
     if spec.is_leaf():
         return None
-    children = spec.children()
-    i = 0
-    while index >= children[i].num_leaves:
-        index -= children[i].num_leaves
-        i += 1
-    changed = _without_leaf(children[i], index)
-    if changed is not None:
-        return TreeSpec(spec.type, spec.context, [*children[:i], changed, *children[i + 1 :]])
-    return TreeSpec(spec.type, _without_key(spec, i), [*children[:i], *children[i + 1 :]])
+    kept, children = [], []
+    for i, child in enumerate(spec.children()):
+        changed = _without_leaves(child, gone, start)
+        start += child.num_leaves
+        if changed is not None:
+            kept.append(i)
+            children.append(changed)
+    if len(kept) == spec.num_children:
+        return TreeSpec(spec.type, spec.context, children)
+    return TreeSpec(spec.type, _context_of(spec, kept), children)
 
 
-def _without_key(spec: TreeSpec, index: int) -> Any:
-    """The context of a container that loses a child."""
-    name = getattr(spec.type, "__name__", str(spec.type))
+def _type_name(spec: TreeSpec) -> str:
+    return getattr(spec.type, "__name__", str(spec.type))
+
+
+def _context_of(spec: TreeSpec, kept: list[int]) -> Any:
+    """The context of a container that keeps only some of its children."""
+    name = _type_name(spec)
     if name in ("tuple", "list", "deque"):
         return spec.context
     if name in ("dict", "OrderedDict"):
-        return [key for i, key in enumerate(spec.context) if i != index]
+        return [spec.context[i] for i in kept]
     if name == "defaultdict":
         factory, keys = spec.context
-        return [factory, [key for i, key in enumerate(keys) if i != index]]
+        return [factory, [keys[i] for i in kept]]
     raise ValueError(f"it is a field of a {name}, which can't do without; export the program with another type")
 
 
-def _parameter_of(in_spec: TreeSpec, index: int) -> int | None:
-    """Which parameter of forward a leaf is as a whole; None when it is part of one."""
-    children = [child for part in in_spec.children() for child in part.children()]
-    for i, child in enumerate(children):
-        if index == 0 and child.is_leaf():
-            return i
-        if index < child.num_leaves:
-            return None
-        index -= child.num_leaves
-    return None
+def _fixed_leaves(spec: TreeSpec, start: int = 0) -> Iterator[int]:
+    """Numbers of the leaves that are fields of a container which can't lose one."""
+    loses = _type_name(spec) in ("tuple", "list", "deque", "dict", "OrderedDict", "defaultdict")
+    for child in spec.children():
+        if child.is_leaf():
+            if not loses:
+                yield start
+        else:
+            yield from _fixed_leaves(child, start)
+        start += child.num_leaves
+
+
+def _parameters_of(in_spec: TreeSpec, leaves: Collection[int]) -> dict[int, bool]:
+    """Which parameters of forward the leaves belong to: number -> whether the leaf is all of it."""
+    found, start = {}, 0
+    for i, child in enumerate(child for part in in_spec.children() for child in part.children()):
+        if any(leaf in leaves for leaf in range(start, start + child.num_leaves)):
+            found[i] = child.is_leaf()
+        start += child.num_leaves
+    return found
 
 
 # ---- inputs --------------------------------------------------------------------------------------
@@ -103,11 +126,52 @@ def _position(program: ExportedProgram, node: Node) -> int:
     return program.graph.find_nodes(op="placeholder").index(node)
 
 
+def _check_name(name: object) -> None:
+    """See that a parameter can be called so: torch writes the name into code."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an input is a str, not {type(name).__name__}")
+    if not name.isidentifier() or iskeyword(name):
+        raise ValueError(f"an input can't be named {name!r}: it is no identifier that code may use")
+
+
 def rename_input(program: ExportedProgram, old: str, new: str) -> None:
     """See `ExportedProgram.rename_input`."""
+    _check_name(new)
     node = _placeholder(program, old)
+    inputs, _ = _signature(program)
+    position = _position(program, node)
+    calls = None
+    if position < len(inputs) and inputs[position][0] == _USER and old != new:
+        calls = _calls_with_parameter(program, sum(spec[0] == _USER for spec in inputs[:position]), old, new)
     node.name = new
     node.target = new
+    if calls is not None:
+        program._set_module_calls(calls)
+        program._set_guards(_guards.renamed(program.guards, old, new))
+
+
+def _calls_with_parameter(program: ExportedProgram, index: int, old: str, new: str) -> list[dict[str, Any]] | None:
+    """The module call graph for an input of another name; None when forward's parameter has not the old one."""
+    calls, signature = _convention(program)
+    in_spec = program._read_spec(signature["in_spec"])
+    ((parameter, is_whole),) = _parameters_of(in_spec, (index,)).items()
+    if not is_whole:
+        return None
+    names = signature.get("forward_arg_names")
+    args, kwargs = in_spec.children()
+    changed = False
+    if names and parameter < len(names) and names[parameter] == old:
+        names[parameter] = new
+        changed = True
+    keyword = parameter - args.num_children
+    if keyword >= 0 and kwargs.context[keyword] == old:
+        keys = [*kwargs.context[:keyword], new, *kwargs.context[keyword + 1 :]]
+        if keys.count(new) > 1:
+            raise ValueError(f"the program has a keyword argument {new!r} already")
+        kwargs = TreeSpec(kwargs.type, keys, kwargs.children())
+        signature["in_spec"] = program._write_spec(TreeSpec(in_spec.type, in_spec.context, [args, kwargs]))
+        changed = True
+    return calls if changed else None
 
 
 def remove_input(program: ExportedProgram, name: str) -> None:
@@ -120,37 +184,51 @@ def remove_input(program: ExportedProgram, name: str) -> None:
     inputs, outputs = _signature(program)
     if any(spec[4] == name and spec[0] != _USER for spec in outputs):
         raise ValueError(f"the input {name!r} is updated by an output; remove that output first")
-    calls = None
+    called = None
     if inputs[position][0] == _USER:
-        index = sum(spec[0] == _USER for spec in inputs[:position])
-        calls = _calls_without_input(program, index)
+        called = _called_without_inputs(program, [sum(spec[0] == _USER for spec in inputs[:position])])
     program.graph.erase_node(node)
-    if calls is not None:
-        program._set_module_calls(calls)
+    _forget_values(program, [inputs[position]])
+    if called is not None:
+        _set_called(program, *called)
 
 
-def _calls_without_input(program: ExportedProgram, index: int) -> list[dict[str, Any]]:
+def _forget_values(program: ExportedProgram, removed: list[_Spec]) -> None:
+    """The weights and constants of inputs that are gone go too, unless another input is the same one."""
+    kept = {spec[4] for spec in _signature(program)[0]}
+    program._forget_values({spec[4] for spec in removed if spec[4] is not None} - kept)
+
+
+def _set_called(program: ExportedProgram, calls: list[dict[str, Any]], guards: list[str]) -> None:
+    program._set_module_calls(calls)
+    program._set_guards(guards)
+
+
+def _called_without_inputs(program: ExportedProgram, gone: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The module call graph and the guards of a program without some of the user's inputs, by number in order."""
     calls, signature = _convention(program)
-    in_spec = _spec(program, signature["in_spec"])
-    changed = _without_leaf(in_spec, index)
+    in_spec = program._read_spec(signature["in_spec"])
+    changed = _without_leaves(in_spec, gone)
     assert changed is not None  # the spec of inputs is (args, kwargs)
-    parameter = _parameter_of(in_spec, index)
-    names = signature.get("forward_arg_names")
-    if names and parameter is not None and parameter < len(names):
-        signature["forward_arg_names"] = names[:parameter] + names[parameter + 1 :]
-    signature["in_spec"] = changed.to_json()
-    return calls
+    parameters = _parameters_of(in_spec, set(gone))
+    names = signature.get("forward_arg_names") or []
+    if names:
+        signature["forward_arg_names"] = [name for i, name in enumerate(names) if not parameters.get(i)]
+    signature["in_spec"] = program._write_spec(changed)
+    touched = [names[i] for i in parameters if i < len(names)]
+    return calls, _guards.without(program.guards, touched, gone)
 
 
 def add_input(program: ExportedProgram, name: str, value: Any) -> Node:
     """See `ExportedProgram.add_input`."""
+    _check_name(name)
     calls, signature = _convention(program)
-    args, kwargs = _spec(program, signature["in_spec"]).children()
+    args, kwargs = program._read_spec(signature["in_spec"]).children()
     inputs, outputs = _signature(program)
     first_user = next((i for i, spec in enumerate(inputs) if spec[0] == _USER), len(inputs))
     position = first_user + args.num_leaves
     args_now = TreeSpec(args.type, args.context, [*args.children(), TreeSpec()])
-    signature["in_spec"] = TreeSpec(tuple, None, [args_now, kwargs]).to_json()
+    signature["in_spec"] = program._write_spec(TreeSpec(tuple, None, [args_now, kwargs]))
     names = signature.get("forward_arg_names")
     if names is not None:
         signature["forward_arg_names"] = [*names[: args.num_children], name, *names[args.num_children :]]
@@ -159,7 +237,7 @@ def add_input(program: ExportedProgram, name: str, value: Any) -> Node:
     node.meta["val"] = value
     inputs.insert(position, _new_spec(node.name))
     program.graph._set_signature(inputs, outputs)
-    program._set_module_calls(calls)
+    _set_called(program, calls, _guards.with_leaf(program.guards, args.num_leaves))
     return node
 
 
@@ -182,18 +260,32 @@ def _new_placeholder(program: ExportedProgram, name: str, position: int) -> Node
 def remove_unused_inputs(program: ExportedProgram, user_inputs: bool) -> list[str]:
     """See `ExportedProgram.remove_unused_inputs`."""
     inputs, outputs = _signature(program)
+    nodes = program.graph.find_nodes(op="placeholder")
     updated = {spec[4] for spec in outputs if spec[4] is not None}
-    removed = []
-    for node, spec in zip(program.graph.find_nodes(op="placeholder"), inputs, strict=True):
-        kept = node.users or spec[4] in updated or node.name in updated
-        if kept or (spec[0] == _USER and not user_inputs):
-            continue
-        removed.append(node.name)
-        if spec[0] == _USER:
-            remove_input(program, node.name)
-        else:
-            program.graph.erase_node(node)
+    users = [i for i, spec in enumerate(inputs) if spec[0] == _USER]
+    fixed = _fixed_positions(program, users) if user_inputs else set(users)
+    gone = [
+        i
+        for i, (node, spec) in enumerate(zip(nodes, inputs, strict=True))
+        if not (node.users or spec[0] == _TOKEN or spec[4] in updated or node.name in updated or i in fixed)
+    ]
+    removed = [nodes[i].name for i in gone]
+    flags = bytearray(len(inputs))
+    for i in gone:
+        flags[i] = 1
+    leaves = [leaf for leaf, i in enumerate(users) if flags[i]]
+    called = _called_without_inputs(program, leaves) if leaves else None
+    program.graph._erase_inputs(bytes(flags))
+    _forget_values(program, [inputs[i] for i in gone])
+    if called is not None:
+        _set_called(program, *called)
     return removed
+
+
+def _fixed_positions(program: ExportedProgram, users: list[int]) -> set[int]:
+    """Of the user's inputs, by their positions, those that are fields of a container which can't lose one."""
+    _, signature = _convention(program)
+    return {users[leaf] for leaf in _fixed_leaves(program._read_spec(signature["in_spec"]))}
 
 
 # ---- outputs -------------------------------------------------------------------------------------
@@ -226,10 +318,13 @@ def add_output(program: ExportedProgram, node: Node) -> None:
     """See `ExportedProgram.add_output`."""
     if getattr(node, "graph", None) is not program.graph or node.op == "output":
         raise ValueError(f"{node} is no node of the program's graph that has a value")
+    inputs, outputs = _signature(program)
+    if (_TOKEN, node.name) in {spec[:2] for spec in inputs} or (_TOKEN_OUT, node.name) in {s[:2] for s in outputs}:
+        raise ValueError(f"{node.name!r} is a token, which orders effects; it is no result")
     calls, signature = _convention(program)
-    out_spec = _spec(program, signature["out_spec"])
+    out_spec = program._read_spec(signature["out_spec"])
     children = out_spec.children() if out_spec.type is tuple else [out_spec]
-    signature["out_spec"] = TreeSpec(tuple, None, [*children, TreeSpec()]).to_json()
+    signature["out_spec"] = program._write_spec(TreeSpec(tuple, None, [*children, TreeSpec()]))
     _, results = _results(program)
     _, outputs = _signature(program)
     position = max((i + 1 for i, spec in enumerate(outputs) if spec[0] in (_USER, _LOSS)), default=len(outputs))
@@ -252,10 +347,10 @@ def remove_output(program: ExportedProgram, which: str | int) -> None:
     else:
         raise ValueError(f"the program has {len(names)} outputs, there is none with the number {which}")
     calls, signature = _convention(program)
-    changed = _without_leaf(_spec(program, signature["out_spec"]), index)
+    changed = _without_leaves(program._read_spec(signature["out_spec"]), [index])
     if changed is None:
         raise ValueError("it is all that the program returns; a program returns something")
-    signature["out_spec"] = changed.to_json()
+    signature["out_spec"] = program._write_spec(changed)
     _, results = _results(program)
     del results[users[index]], outputs[users[index]]
     _set_outputs(program, results, outputs, calls)
@@ -271,4 +366,7 @@ def takes_other_inputs(program: ExportedProgram) -> bool:
 
 def calls_text(program: ExportedProgram) -> str | None:
     """The module call graph for the writer and the verifier, when it is not the file's."""
-    return None if program._calls is None else json.dumps(program._calls)
+    from fastexport._signature import replaced_in_calls
+
+    is_files = program._calls is None and not replaced_in_calls(program.graph)
+    return None if is_files else json.dumps(program._module_calls())

@@ -37,6 +37,8 @@ class MetadataText(str):
 class NodeSource:
     """Where a node came from: an item of ``meta["from_node"]``, as torch.fx.traceback.NodeSource.
 
+    Nodes may share one, so make another rather than change it.
+
     Attributes:
         name, target, graph_id: of the node it came from.
         pass_name: what made the new node.

@@ -63,7 +63,9 @@ def eliminate_dead_code(
     return PassResult("eliminate_dead_code", seconds=time.perf_counter() - start, **outcome)
 
 
-def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe") -> PassResult:
+def eliminate_getitems(
+    g: Any, *, recurse: bool = True, policy: Policy = "safe", provenance: bool | None = None
+) -> PassResult:
     """Keep one ``operator.getitem`` for each source and index, the first.
 
     Args:
@@ -71,6 +73,8 @@ def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe")
         recurse: go into the subgraphs too.
         policy: "safe" compares indexes by type and value and merges nothing across a write; "torch" compares their
             text, as torch.export 2.13 does, and takes no notice of writes.
+        provenance: note at each kept node, in ``meta["from_node"]``, which ones it stands for; None: with the policy
+            "safe" only, as torch notes nothing, and wherever a graph of ours is recorded.
 
     Returns:
         A `PassResult`; ``replaced`` tells the node in the place of each removed one.
@@ -78,11 +82,13 @@ def eliminate_getitems(g: Any, *, recurse: bool = True, policy: Policy = "safe")
     check_policy(policy)
     own = _own_graph(g)
     if own is not None:
-        return own.eliminate_getitems(recurse=recurse, policy=policy)
+        return own.eliminate_getitems(recurse=recurse, policy=policy, provenance=provenance)
     from fastexport import _torch
 
     start = time.perf_counter()
-    outcome = _torch.eliminate_getitems_inplace(g, recurse=recurse, policy=policy)
+    outcome = _torch.eliminate_getitems_inplace(
+        g, recurse=recurse, policy=policy, provenance=policy == "safe" if provenance is None else provenance
+    )
     return PassResult("eliminate_getitems", seconds=time.perf_counter() - start, **outcome)
 
 
@@ -113,6 +119,7 @@ def run_passes(
     passes: Iterable[str | Callable[[Any], PassResult]],
     *,
     policy: Policy = "safe",
+    provenance: bool | None = None,
 ) -> list[PassResult]:
     """Run a chain of passes, with one conversion for all of them.
 
@@ -121,7 +128,7 @@ def run_passes(
             once, the passes run in C, and what they did is applied in place once.
         passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint"), or, for a fastexport Graph,
             functions that take the graph and return a `PassResult`.
-        policy: as for each pass.
+        policy, provenance: as for each pass.
 
     Returns:
         One `PassResult` a pass, in order.
@@ -142,29 +149,32 @@ def run_passes(
     chain = [_find_pass(item) for item in passes]
     own = _own_graph(g)
     if own is not None:
-        return [run(own, policy) for run in chain]
+        return [run(own, policy, provenance) for run in chain]
     from fastexport import _torch
 
     with _torch.native_twin(g) as twin:
-        return [run(twin, policy) for run in chain]
+        return [run(twin, policy, provenance) for run in chain]
 
 
-def _run_lint(graph: Any, policy: Policy) -> PassResult:
+def _run_lint(graph: Any, policy: Policy, provenance: bool | None) -> PassResult:
     start = time.perf_counter()
     graph.lint()
     return PassResult("lint", seconds=time.perf_counter() - start)
 
 
-_PASSES: dict[str, Callable[[Any, Policy], PassResult]] = {
-    "eliminate_dead_code": lambda graph, policy: graph.eliminate_dead_code(policy=policy),
-    "eliminate_getitems": lambda graph, policy: graph.eliminate_getitems(policy=policy),
+_Run = Callable[[Any, Policy, bool | None], PassResult]
+_PASSES: dict[str, _Run] = {
+    "eliminate_dead_code": lambda graph, policy, provenance: graph.eliminate_dead_code(policy=policy),
+    "eliminate_getitems": lambda graph, policy, provenance: graph.eliminate_getitems(
+        policy=policy, provenance=provenance
+    ),
     "lint": _run_lint,
 }
 
 
-def _find_pass(item: str | Callable[[Any], PassResult]) -> Callable[[Any, Policy], PassResult]:
+def _find_pass(item: str | Callable[[Any], PassResult]) -> _Run:
     if callable(item):
-        return lambda graph, policy: item(graph)
+        return lambda graph, policy, provenance: item(graph)
     if not isinstance(item, str) or item not in _PASSES:
         raise ValueError(f"there is no pass {item!r}; the passes are {', '.join(sorted(_PASSES))}")
     return _PASSES[item]

@@ -8,6 +8,7 @@ they are asked for.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
@@ -19,8 +20,9 @@ from fastexport._state import InputTargets, Storages, TensorDict
 
 if TYPE_CHECKING:
     from fastexport._core import Node, Program, Tensor
-    from fastexport._signature import ExportGraphSignature, ModuleCallEntry
+    from fastexport._signature import ExportGraphSignature, InputKind, ModuleCallEntry
     from fastexport._treespec import TreeSpec
+    from fastexport._verifier import Verifier
 
 Level = Literal["lenient", "strict"]
 
@@ -89,6 +91,7 @@ class ExportedProgram:
         set_(self, "_weights", TensorDict(program, self._storages, self._inputs, constants=False))
         set_(self, "_constants", TensorDict(program, self._storages, self._inputs, constants=True))
         set_(self, "_calls", None)
+        set_(self, "_guards", None)
         set_(self, "faults", [Fault(*fault) for fault in [*program.archive.faults, *program.faults]])
 
     _storages: Storages
@@ -96,15 +99,17 @@ class ExportedProgram:
     _constants: TensorDict
     _inputs: InputTargets
     _calls: list[dict[str, Any]] | None  # the module call graph, in the file's form, once an edit has changed it
+    _guards: list[str] | None  # likewise the guards
     faults: list[Fault]
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise RuntimeError(
-            f"{name!r} of an ExportedProgram can't be set; edit the graph in place, or assign to state_dict[...]"
-        )
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise _read_only(name)
 
     def __delattr__(self, name: str) -> NoReturn:
         raise RuntimeError(f"{name!r} of an ExportedProgram can't be deleted")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError("an ExportedProgram can't be called itself; call what its module() gives")
 
     # ---- the contract of torch's class
 
@@ -139,6 +144,11 @@ class ExportedProgram:
         return self._constants
 
     @property
+    def tensor_constants(self) -> Mapping[str, Any]:
+        """The same as `constants`, by the name of old."""
+        return self.constants
+
+    @property
     def range_constraints(self) -> dict[_core.Expr, ValueRange]:
         """What each dynamic size may be; of those that the program uses."""
         return {
@@ -146,6 +156,14 @@ class ExportedProgram:
             for key, lower, upper, seen in self._program.ranges()
             if seen
         }
+
+    def _ranges(self) -> dict[_core.Expr, ValueRange]:
+        """The range constraints as fastexport has them, whatever the program came from."""
+        return self.range_constraints
+
+    def _without_torch(self, value: Any) -> Any:
+        """The value of a node as fastexport has it, whatever the program came from."""
+        return value
 
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]:
@@ -155,12 +173,30 @@ class ExportedProgram:
         return module_calls_of(self)
 
     def _module_calls(self) -> list[dict[str, Any]]:
-        """The module call graph in the file's form and with the file's names of nodes."""
+        """The module call graph in the file's form and with the file's names of nodes; of new nodes, their own."""
+        from fastexport._signature import replaced_in_calls, with_names
+
+        replaced = replaced_in_calls(self._graph)
+        return with_names(self._stored_calls(), replaced) if replaced else self._stored_calls()
+
+    def _stored_calls(self) -> list[dict[str, Any]]:
+        """The same before any node in it was replaced."""
         calls = self._program.json("model", "graph_module", "module_call_graph") if self._calls is None else self._calls
         return calls or []
 
     def _set_module_calls(self, calls: list[dict[str, Any]]) -> None:
         object.__setattr__(self, "_calls", calls)
+
+    def _read_spec(self, spec: Any) -> TreeSpec:
+        """A tree spec of the module call graph."""
+        from fastexport._treespec import TreeSpec
+
+        fields = self._program.json("model", "graph_module", "treespec_namedtuple_fields") or {}
+        return TreeSpec.from_json(spec, fields)
+
+    def _write_spec(self, spec: TreeSpec) -> Any:
+        """A tree spec as the module call graph has it."""
+        return spec.to_json()
 
     @property
     def call_spec(self) -> CallSpec:
@@ -197,9 +233,18 @@ class ExportedProgram:
         return self._program.json("model", "verifiers") or ["ATEN"]
 
     @property
+    def verifier(self) -> Any:
+        """The first of `verifiers`, whose dialect is the program's."""
+        return self.verifiers[0]
+
+    @property
     def guards(self) -> list[str]:
         """Conditions on the inputs, as Python texts. They are shown, and never run."""
-        return self._program.json("model", "guards_code") or []
+        return self._program.json("model", "guards_code") or [] if self._guards is None else self._guards
+
+    def _set_guards(self, guards: list[str]) -> None:
+        if guards != self.guards:
+            object.__setattr__(self, "_guards", guards)
 
     @property
     def opset_version(self) -> dict[str, int]:
@@ -236,7 +281,9 @@ class ExportedProgram:
         """(name, tensor) of each buffer."""
         signature = self.graph_signature
         apart = set(signature.non_persistent_buffers)
-        return ((name, self.constants[name] if name in apart else self.state_dict[name]) for name in signature.buffers)
+        for name in signature.buffers:
+            is_constant = name in apart or name not in self.state_dict
+            yield name, self.constants[name] if is_constant else self.state_dict[name]
 
     def buffers(self) -> Iterator[Tensor]:
         """Each buffer."""
@@ -244,35 +291,50 @@ class ExportedProgram:
 
     # ---- checks
 
-    def verify(self, *, all: bool = False, level: Level = "lenient", weights: bool = True) -> list[Fault]:
-        """Check the program as it is now, without torch.
+    def verify(
+        self,
+        *,
+        all: bool = False,
+        level: Level = "lenient",
+        weights: bool = True,
+        dialect: str | type[Verifier] | Verifier | None = None,
+    ) -> list[Fault]:
+        """Check the program as it is now; one that was read from a file without torch.
 
-        What torch's own verifier checks, and: checksums, weights against the graph, arguments against the operators'
-        schemas, symbols that nothing binds, and more.
+        What torch's own verifier checks, and of a file: checksums, weights against the graph, arguments against the
+        operators' schemas, symbols that nothing binds, and more.
 
         Args:
             all: return every error and warning instead of raising.
             level: "strict" also reports what torch's exporter would not have written.
             weights: also read all weights to their ends and check their checksums.
+            dialect: the name or class of a dialect to check, in the place of those that the program is of: a
+                `Verifier`, and for programs that came from torch one of torch's too.
 
         Returns:
             The faults, warnings included; without ``all``, warnings only.
 
         Raises:
-            VerifyError: there are errors, and ``all`` is false.
+            VerifyError: there are errors, and ``all`` is false; of a program that came from torch it is torch's
+                SpecViolationError too.
+            ValueError: there is no such level or dialect.
         """
         if level not in ("lenient", "strict"):
             raise ValueError(f"level must be 'lenient' or 'strict', not {level!r}")
-        faults = self._check(strict=level == "strict", limit=0 if weights else None)
-        if not all and any(fault.is_error for fault in faults):
-            raise VerifyError(faults)
+        faults = self._check(strict=level == "strict", limit=0 if weights else None, dialect=dialect)
+        if not all:
+            self._raise_faults(faults)
         return faults
+
+    def _raise_faults(self, faults: list[Fault]) -> None:
+        if any(fault.is_error for fault in faults):
+            raise VerifyError(faults)
 
     def validate(self) -> None:
         """The same as `verify`, for errors only."""
         self.verify()
 
-    def _check(self, *, strict: bool, limit: int | None) -> list[Fault]:
+    def _check(self, *, strict: bool, limit: int | None, dialect: Any = None) -> list[Fault]:
         from fastexport._interface import calls_text
 
         found = self._program.verify(self._graph, strict, calls_text(self))
@@ -283,7 +345,11 @@ class ExportedProgram:
             from fastexport._state import with_changes
 
             faults = with_changes(faults, self)
-        return faults
+        if dialect is None and "fastexport._verifier" not in sys.modules:  # so nobody has defined a dialect
+            return faults
+        from fastexport._verifier import with_dialects
+
+        return with_dialects(self, faults, dialect)
 
     def save(
         self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None, verify: bool = True
@@ -300,10 +366,11 @@ class ExportedProgram:
 
         Args:
             old: the name of its placeholder.
-            new: a name that no node has.
+            new: a name that no node has: an identifier. forward's parameter, and a keyword argument, that bears the
+                old one gets it too.
 
         Raises:
-            ValueError: there is no such input, or the name is taken.
+            ValueError: there is no such input, or the name is taken or can't be one.
         """
         from fastexport import _interface
 
@@ -320,7 +387,7 @@ class ExportedProgram:
             The placeholder, which nobody uses yet.
 
         Raises:
-            ValueError: the name is taken.
+            ValueError: the name is taken, or can't be one.
 
         >>> import fastexport
         >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
@@ -390,6 +457,137 @@ class ExportedProgram:
         from fastexport import _interface
 
         _interface.remove_output(self, which)
+
+    # ---- constants
+
+    def add_constant(self, name: str, value: Any, *, kind: InputKind | None = None, persistent: bool = True) -> Node:
+        """Add a constant, a parameter or a buffer: an input that the caller does not give.
+
+        Args:
+            name: its path in the program, such as ``"encoder.scale"``.
+            value: a tensor, or what has a buffer; a program that came from torch takes torch tensors.
+            kind: ``InputKind.PARAMETER``, ``BUFFER`` or, by default, ``CONSTANT_TENSOR``.
+            persistent: of a buffer, whether it is in the state dict.
+
+        Returns:
+            Its placeholder, which nobody uses yet.
+
+        Raises:
+            ValueError: the program has a weight or constant of that name.
+
+        >>> import array
+        >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
+        >>> ep.add_constant("scale", array.array("f", [1, 2, 3]))
+        c_scale
+        >>> ep.graph_signature.lifted_tensor_constants, ep.constants["scale"].shape
+        (('scale',), (3,))
+        """
+        from fastexport import _lift
+        from fastexport._signature import InputKind
+
+        return _lift.add_constant(self, name, value, kind or InputKind.CONSTANT_TENSOR, persistent)
+
+    def lift_constants(self, values: Mapping[str, Any] | None = None) -> list[str]:
+        """Make inputs of what get_attr nodes of the graph refer to: tensors and objects, but not subgraphs.
+
+        As torch's own pass of that name: several nodes of one tensor become one input, and those without users go.
+        What `unlift_constants` took out of the inputs becomes what it was.
+
+        Args:
+            values: path -> tensor, for nodes that refer to what the program has not got: new constants.
+
+        Returns:
+            The names of the inputs, in the order of the nodes.
+
+        Raises:
+            ValueError: a node refers to what is neither in the program nor in ``values``. Nothing is changed.
+
+        >>> import array
+        >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
+        >>> relu = ep.graph.node("relu")
+        >>> with ep.graph.inserting_after(relu):
+        ...     scale = ep.graph.get_attr("scale")
+        ...     product = ep.graph.call_function("torch.ops.aten.mul.Tensor", (relu, scale))
+        >>> scale.append(product)
+        >>> product.meta["val"] = relu.meta["val"]
+        >>> ep.graph.output_node().args = ((product,),)
+        >>> ep.lift_constants({"scale": array.array("f", [1, 2, 3])})
+        ['c_scale']
+        >>> ep.validate()
+        """
+        from fastexport import _lift
+
+        return _lift.lift_constants(self, values)
+
+    def unlift_constants(self, names: Collection[str] | None = None) -> list[Node]:
+        """Make get_attr nodes of inputs that are weights and constants, for a pass that wants them so.
+
+        Nodes keep their names. A program has no such nodes: lift them again with `lift_constants` after the pass.
+
+        Args:
+            names: of weights and constants; by default all.
+
+        Returns:
+            The nodes.
+
+        Raises:
+            ValueError: no input is one of them.
+
+        >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
+        >>> [(node, node.op, node.target) for node in ep.unlift_constants(["fc.bias"])]
+        [(p_fc_bias, 'get_attr', 'fc.bias')]
+        >>> ep.lift_constants()
+        ['p_fc_bias']
+        """
+        from fastexport import _lift
+
+        return _lift.unlift_constants(self, names)
+
+    def unlift(self) -> GraphModule:
+        """A module that refers to its weights and constants, and writes to what it updates, as torch's `module`.
+
+        The program stays as it is; tokens stay inputs.
+
+        >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
+        >>> [node.name for node in ep.unlift().graph.nodes]
+        ['fc_weight', 'fc_bias', 'x', 'linear', 'relu', 'output']
+        """
+        from fastexport import _lift
+
+        return _lift.unlift(self)
+
+    def _attribute(self, node: Node) -> Any:
+        """What a get_attr node refers to, when it is no weight and no constant of the program's."""
+        raise ValueError(f"node {node.name!r} refers to {node.target!r}, which the program has not got; give its value")
+
+    def _as_value(self, value: Any, is_parameter: bool) -> Any:
+        """A tensor as the program holds them."""
+        from fastexport._state import as_parameter
+        from fastexport._tensors import from_array
+
+        tensor = value if isinstance(value, _core.Tensor) else from_array(value)
+        return as_parameter(tensor, tensor.dtype.is_floating_point) if is_parameter else tensor
+
+    def _is_parameter(self, value: Any) -> bool:
+        return isinstance(value, _core.Tensor) and value.is_param
+
+    def _meta_of(self, name: str, value: Any) -> Any:
+        """What the graph knows of a weight or constant."""
+        from fastexport._tensor_meta import TensorMeta
+
+        return TensorMeta.of(value)
+
+    def _add_values(self, values: Mapping[str, Any], *, is_constant: bool) -> None:
+        state = self._constants if is_constant else self._weights
+        for name, value in values.items():
+            state[name] = value
+
+    def _forget_values(self, names: Collection[str]) -> None:
+        """Let those go that were assigned, and have no input any more; the file's own are gone already."""
+        for state in (self._weights, self._constants):
+            for name in state.changed.intersection(names):
+                if name in state:
+                    del state[name]
 
     # ---- torch
 
@@ -500,6 +698,12 @@ class ExportedProgram:
             f"ExportedProgram:\n    {graph}\nGraph signature: {signature}\n"
             f"Range constraints: {self.range_constraints}\n"
         )
+
+
+def _read_only(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name!r} of an ExportedProgram can't be set; edit the graph in place, or assign to state_dict[...]"
+    )
 
 
 def _from_bytes(data: bytes, model: str) -> ExportedProgram:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,17 @@ from fastexport._interface import calls_text, takes_other_inputs
 from fastexport._state import OpaqueValue, TensorDict
 
 if TYPE_CHECKING:
+    import torch.export
+
     from fastexport._program import ExportedProgram
 
 # Bytes, or an entry of an archive.
 Source = bytes | memoryview | tuple[_core.Archive, str]
 
-_MARKERS: tuple[tuple[str, bytes], ...] = (
+# What torch.export.save has in the place of no protocol of pickle.
+DEFAULT_PROTOCOL = 2
+
+MARKERS: tuple[tuple[str, bytes], ...] = (
     ("archive_format", b"pt2"),
     ("archive_version", b"0"),
     (".data/version", b"6\n"),
@@ -32,24 +38,33 @@ _MARKERS: tuple[tuple[str, bytes], ...] = (
 
 
 def save(
-    program: ExportedProgram,
+    program: ExportedProgram | torch.export.ExportedProgram,
     path_or_file: Any,
     *,
     extra_files: Mapping[str, str | bytes] | None = None,
+    opset_version: Mapping[str, int] | None = None,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
     verify: bool = True,
 ) -> None:
     """Write a program so that torch.export.load, and fastexport.load, open it.
 
+    A program of torch is written straight from its objects, to the file that torch.export.save makes of it.
+
     Args:
-        program: the program.
+        program: the program; also one of torch's.
         path_or_file: a path, or a file open for writing in binary mode. A path is replaced only when all is written:
             saving onto the file that the program came from is fine.
         extra_files: texts to store along with it, by name. None keeps those that came with the program; a dict takes
             their place.
-        verify: check an edited program first, so that no file is written that `load` would refuse.
+        opset_version: of a program of torch: versions of sets of operators, by name, to be noted in the file. That
+            of ``aten`` is this torch's when it is not given.
+        pickle_protocol: of a program of torch: for what is pickled, such as its example inputs.
+        verify: check an edited program first, so that no file is written that `load` would refuse. Torch's verifier
+            sees a program of torch in any case.
 
     Raises:
         VerifyError: the program was edited and breaks a rule.
+        torch._export.verifier.SpecViolationError: torch's verifier refuses a program of torch.
         FormatError: the program holds something that the format can't say; the message names the node.
         OSError: the file can't be written. Nothing is left behind then.
 
@@ -61,28 +76,69 @@ def save(
         >>> fastexport.load(file.getvalue()).graph == ep.graph
         True
     """
-    from fastexport._program import ExportedProgram
+    _check_arguments(program, path_or_file, extra_files, opset_version, pickle_protocol)
+    if "_source" in program.__dict__ or not isinstance(program, _program_class()):  # of torch, or from there
+        from fastexport import _torch_save
 
-    if not isinstance(program, ExportedProgram):
-        raise TypeError(f"save() takes an ExportedProgram of fastexport, not {type(program).__name__}")
+        torchs = program.to_torch() if "_source" in program.__dict__ else program
+        _torch_save.write(
+            torchs,
+            path_or_file,
+            extra_files=extra_files,
+            opset_version=opset_version,
+            pickle_protocol=pickle_protocol,
+        )
+        return
+    if verify and not _is_untouched(program):
+        program.verify(weights=False)
+    write_parts(path_or_file, _parts(program, extra_files))
+
+
+def _check_arguments(
+    program: Any, path_or_file: Any, extra_files: Any, opset_version: Any, pickle_protocol: Any
+) -> None:
+    """Raise a TypeError for what can't be right."""
+    torchs = sys.modules.get("torch.export")
+    classes = (_program_class(),) if torchs is None else (_program_class(), torchs.ExportedProgram)
+    if not isinstance(program, classes):
+        raise TypeError(
+            "The 'program' parameter must be an instance of 'ExportedProgram', of fastexport or torch.export, "
+            f"got '{type(program).__name__}' instead."
+        )
     if not isinstance(path_or_file, str | os.PathLike) and not hasattr(path_or_file, "write"):
         raise TypeError("save() writes to a path or a binary file")
     if extra_files is not None and not isinstance(extra_files, Mapping):
         raise TypeError(f"extra_files maps names to texts; it is a {type(extra_files).__name__}")
-    if "_source" in program.__dict__:  # it came from torch, which writes it
-        program.save(path_or_file, extra_files=extra_files, verify=verify)
-        return
-    if verify and not _is_untouched(program):
-        program.verify(weights=False)
+    if opset_version is not None and not (
+        isinstance(opset_version, Mapping)
+        and all(type(name) is str and type(number) is int for name, number in opset_version.items())
+    ):
+        raise TypeError("opset_version maps names of sets of operators to whole numbers")
+    if type(pickle_protocol) is not int:
+        raise TypeError(f"pickle_protocol is a whole number, not a {type(pickle_protocol).__name__}")
+
+
+def _program_class() -> type[ExportedProgram]:
+    from fastexport._program import ExportedProgram
+
+    return ExportedProgram
+
+
+def write_parts(path_or_file: Any, parts: list[tuple[str, Source]]) -> None:
+    """Write an archive to a path, which is replaced when all is written, or to a file.
+
+    Raises:
+        OSError: it can't be written.
+    """
     if isinstance(path_or_file, str | os.PathLike):
         path = os.fspath(path_or_file)
-        _core.write_archive(path, _root(path), _parts(program, extra_files))
+        _core.write_archive(path, _root(path), parts)
         return
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "archive.pt2")
-        _core.write_archive(path, "archive", _parts(program, extra_files))
+        _core.write_archive(path, "archive", parts)
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 _write_all(path_or_file, piece)
@@ -115,13 +171,13 @@ def _root(path: str | bytes) -> str:
 
 
 def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | None) -> list[tuple[str, Source]]:
-    extras = None if extra_files is None else _encoded(extra_files)
+    extras = None if extra_files is None else encoded_extras(extra_files)
     if program._program.layout == "A":
         return _changed_parts(program, extras)
     return _new_parts(program, program.extra_files if extras is None else extras)
 
 
-def _encoded(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+def encoded_extras(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     for name, text in extra_files.items():
         if not isinstance(name, str) or not isinstance(text, str | bytes):
             raise TypeError("extra_files maps names to texts")
@@ -133,6 +189,8 @@ def _model_json(program: ExportedProgram) -> Source:
     core = program._program
     if program._calls is not None or not core.is_unchanged(program.graph):
         text = core.write(program.graph, calls_text(program))
+        if program._guards is not None:
+            text = json.dumps({**json.loads(text), "guards_code": program._guards}).encode()
         is_edited = program.graph._version != program.graph._file_version
         if is_edited or text != core.canonical():
             return text
@@ -171,7 +229,7 @@ def _new_parts(program: ExportedProgram, extras: Mapping[str, bytes]) -> list[tu
     inputs = None if takes_other_inputs(program) else core.sample_inputs
     parts.append((f"data/sample_inputs/{core.model}.pt", b"" if inputs is None else (core.archive, inputs)))
     parts += [(f"extra/{name}", text) for name, text in extras.items()]
-    return parts + list(_MARKERS)
+    return parts + list(MARKERS)
 
 
 # ---- weights -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastexport._records import Record
@@ -170,7 +171,7 @@ class ExportGraphSignature(Record):
     ...     [InputSpec(InputKind.PARAMETER, TensorArgument("p_w"), "w"),
     ...      InputSpec(InputKind.USER_INPUT, TensorArgument("x"), None)],
     ...     [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument("add"), None)])
-    >>> s.inputs_to_parameters
+    >>> dict(s.inputs_to_parameters)
     {'p_w': 'w'}
     >>> print(s)
     <BLANKLINE>
@@ -189,11 +190,11 @@ class ExportGraphSignature(Record):
     def _targets(self, kind: InputKind) -> tuple[str, ...]:
         return tuple(s.target for s in self.input_specs if s.kind is kind and s.target is not None)
 
-    def _inputs(self, kind: InputKind) -> dict[str, str]:
-        return {s.arg.name: s.target for s in self.input_specs if s.kind is kind and s.target is not None}
+    def _inputs(self, kind: InputKind, cls: type = TensorArgument) -> Mapping[str, str]:
+        return _targets_by_name(self.input_specs, kind, cls)
 
-    def _outputs(self, kind: OutputKind) -> dict[str, str]:
-        return {s.arg.name: s.target for s in self.output_specs if s.kind is kind and s.target is not None}
+    def _outputs(self, kind: OutputKind) -> Mapping[str, str]:
+        return _targets_by_name(self.output_specs, kind, TensorArgument)
 
     @property
     def parameters(self) -> Collection[str]:
@@ -253,7 +254,7 @@ class ExportGraphSignature(Record):
     @property
     def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
         """Node name -> TorchBind object."""
-        return self._inputs(InputKind.CUSTOM_OBJ)
+        return self._inputs(InputKind.CUSTOM_OBJ, CustomObjArgument)
 
     @property
     def buffers_to_mutate(self) -> Mapping[str, str]:
@@ -276,8 +277,12 @@ class ExportGraphSignature(Record):
         loss = [s.arg.name for s in self.output_specs if s.kind is OutputKind.LOSS_OUTPUT]
         if not loss:
             return None
+        if len(loss) > 1:
+            raise ValueError(f"a joint graph has one loss, but these are: {', '.join(loss)}")
         return ExportBackwardSignature(
-            self._outputs(OutputKind.GRADIENT_TO_PARAMETER), self._outputs(OutputKind.GRADIENT_TO_USER_INPUT), loss[0]
+            dict(self._outputs(OutputKind.GRADIENT_TO_PARAMETER)),
+            dict(self._outputs(OutputKind.GRADIENT_TO_USER_INPUT)),
+            loss[0],
         )
 
     @property
@@ -295,13 +300,60 @@ class ExportGraphSignature(Record):
         """Node names of the tokens that go out."""
         return tuple(s.arg.name for s in self.output_specs if s.kind is OutputKind.TOKEN)
 
+    def replace_all_uses(self, old: str, new: str) -> None:
+        """Let inputs and outputs that are one node be another one: what a pass over a torch.fx graph has to do.
+
+        A program does this by itself when its graph is edited; it takes no notice of what is done to this picture.
+
+        Args:
+            old: the name of the node.
+            new: that of the other one.
+        """
+        if not (isinstance(old, str) and isinstance(new, str)):
+            raise TypeError("replace_all_uses() takes the names of two nodes")
+        specs: list[InputSpec | OutputSpec] = [*self.input_specs, *self.output_specs]
+        for spec in specs:
+            if spec.arg.name == old and not isinstance(spec.arg, ConstantArgument):
+                spec.arg.name = new
+
+    def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Any, str, Any], None]:
+        """A function that torch.fx calls when it replaces a node, so that this signature follows.
+
+        Args:
+            replace_inputs: also when a placeholder is replaced, whoever uses it.
+
+        Returns:
+            What torch's ``GraphModule._set_replace_hook`` takes: a function of the node, the name of the new one and
+            the user.
+
+        >>> s = ExportGraphSignature([], [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument("add"), None)])
+        >>> class Node:
+        ...     op, name = "output", "add"
+        >>> s.get_replace_hook()(Node(), "mul", Node())
+        >>> s.user_outputs
+        ('mul',)
+        """
+
+        def follow(old: Any, new: str, user: Any) -> None:
+            if user.op == "output" or (replace_inputs and old.op == "placeholder"):
+                self.replace_all_uses(old.name, new)
+
+        return follow
+
     def __str__(self) -> str:
         inputs = "\n".join(map(str, self.input_specs))
         outputs = "\n".join(map(str, self.output_specs))
         return f"\n# inputs\n{inputs}\n\n# outputs\n{outputs}\n"
 
 
+def _targets_by_name(specs: Collection[Any], kind: Enum, cls: type[Any]) -> Mapping[str, str]:
+    chosen = (s for s in specs if s.kind is kind and s.target is not None and isinstance(s.arg, cls))
+    return MappingProxyType({s.arg.name: s.target for s in chosen})
+
+
 def _user_value(arg: ArgumentSpec) -> _Constant:
+    if isinstance(arg, TokenArgument):
+        raise RuntimeError(f"{arg} can't be an argument or a result of the user's")
     return arg.value if isinstance(arg, ConstantArgument) else arg.name
 
 
@@ -313,6 +365,13 @@ class ModuleCallSignature(Record):
     in_spec: Any
     out_spec: Any
     forward_arg_names: list[str] | None = None
+
+    def replace_all_uses_with(self, original_node: Any, new_node: Any) -> None:
+        """Let arguments and results that are one node be another one."""
+        arguments: list[ArgumentSpec] = [*self.inputs, *self.outputs]
+        for argument in arguments:
+            if argument.name == original_node.name:
+                argument.name = new_node.name
 
 
 class ModuleCallEntry(Record):
@@ -350,7 +409,7 @@ def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
         return ExportGraphSignature([], [])
     inputs, outputs = signature
     return ExportGraphSignature(
-        [_input_spec(spec, program) for spec in inputs], [_output_spec(spec, program) for spec in outputs]
+        [_input_spec(spec, program, graph) for spec in inputs], [_output_spec(spec, program, graph) for spec in outputs]
     )
 
 
@@ -380,6 +439,37 @@ def _call_signature(
     )
 
 
+def replaced_in_calls(graph: Graph) -> dict[str, str]:
+    """Of the nodes of a file that its module call graph names, those in whose place others stand: {name: the other's}.
+
+    The others go by the names that they have in the file, as far as they are of the file.
+    """
+    called = {old: now for old, now in graph._called().items() if now is not None and now != old}
+    if not called:
+        return {}
+    renamed = graph._renamed()
+    in_file = {now: old for old, now in renamed.items() if now is not None}
+    replaced = {}
+    for old, now in called.items():  # as a comprehension it leaks in CPython 3.11 when memory runs out
+        if renamed.get(old) != now:
+            replaced[old] = in_file.get(now, now)
+    return replaced
+
+
+def with_names(value: Any, names: Mapping[str, str]) -> Any:
+    """Arguments of a document with names replaced."""
+    if isinstance(value, list):
+        return [with_names(item, names) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: names.get(item, item)
+            if key in ("name", "as_name") and isinstance(item, str)
+            else with_names(item, names)
+            for key, item in value.items()
+        }
+    return value
+
+
 def _renamed_argument(argument: Mapping[str, Any], renamed: Mapping[str, str | None]) -> ArgumentSpec:
     found = _argument_of_json(argument)
     if not isinstance(found, ConstantArgument):
@@ -387,11 +477,14 @@ def _renamed_argument(argument: Mapping[str, Any], renamed: Mapping[str, str | N
     return found
 
 
-def _input_spec(spec: tuple[Any, ...], program: Program) -> InputSpec:
+def _input_spec(spec: tuple[Any, ...], program: Program, graph: Graph) -> InputSpec:
     number, node, value, name, target, persistent, origin = spec
     kind = _INPUT_KINDS[number]
     if kind is InputKind.TOKEN:
         return InputSpec(kind, TokenArgument(node or ""), target)
+    if origin < 0 and node is not None:  # an edit has made it
+        arg = argument_of_value(node, graph.node(node).meta.get("val"))
+        return InputSpec(kind, arg, target, persistent if kind is InputKind.BUFFER else None)
     was = None
     if kind in (InputKind.USER_INPUT, InputKind.CUSTOM_OBJ):
         was = _argument_in_file(program, "input_specs", origin)
@@ -399,13 +492,25 @@ def _input_spec(spec: tuple[Any, ...], program: Program) -> InputSpec:
     return InputSpec(kind, arg, target, persistent if kind is InputKind.BUFFER else None)
 
 
-def _output_spec(spec: tuple[Any, ...], program: Program) -> OutputSpec:
+def _output_spec(spec: tuple[Any, ...], program: Program, graph: Graph) -> OutputSpec:
     number, node, value, name, target, _, origin = spec
     kind = _OUTPUT_KINDS[number]
     if kind is OutputKind.TOKEN:
         return OutputSpec(kind, TokenArgument(node or ""), target)
+    if kind is OutputKind.USER_OUTPUT and origin < 0 and node is not None:  # an edit has made it
+        return OutputSpec(kind, argument_of_value(node, graph.node(node).meta.get("val")), target)
     was = _argument_in_file(program, "output_specs", origin) if kind is OutputKind.USER_OUTPUT else None
     return OutputSpec(kind, _argument(node, value, name, was), target)
+
+
+def argument_of_value(name: str, value: Any) -> ArgumentSpec:
+    """The argument that a node of that name and value is; one without a value passes for a tensor."""
+    from fastexport._symbols import SymBool, SymFloat, SymInt
+
+    for symbolic, cls in ((SymInt, SymIntArgument), (SymFloat, SymFloatArgument), (SymBool, SymBoolArgument)):
+        if isinstance(value, symbolic):
+            return cls(name)
+    return CustomObjArgument(name, value.class_fqn) if isinstance(value, CustomObjArgument) else TensorArgument(name)
 
 
 def _argument_in_file(program: Program, specs: str, origin: int) -> ArgumentSpec | None:

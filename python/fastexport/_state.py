@@ -96,25 +96,39 @@ class InputTargets:
     """The weights and constants that a program's inputs are: those that had an input in the file, and have none now.
 
     It refers to the graph alone, so that programs are freed at once when nobody holds them.
+
+    Attributes:
+        unlifted: the inputs that are get_attr nodes now: weight or constant -> (which input it was, what it was, as
+            Graph._signature has it).
     """
 
     def __init__(self, graph: Graph, in_file: frozenset[str] | None = None) -> None:
         self._graph = graph
         self._in_file = frozenset(_targets(graph)) if in_file is None else in_file
         self._dropped: tuple[int, frozenset[str]] = (graph._version, frozenset()) if in_file is None else (-1, in_file)
+        self.unlifted: dict[str, tuple[int, tuple[Any, ...]]] = {}
 
     def dropped(self) -> frozenset[str]:
         """Names that had an input in the file and have none any more."""
         version, names = self._dropped
         now = self._graph._version
         if version != now:
-            names = self._in_file.difference(_targets(self._graph))
+            names = self._in_file.difference(_targets(self._graph), self.unlifted)
             self._dropped = now, names
         return names
 
     def copy_for(self, graph: Graph) -> InputTargets:
         """The same for a copy of the graph."""
-        return InputTargets(graph, self._in_file)
+        return self._with(graph, self._in_file)
+
+    def with_names(self, names: Iterable[str]) -> InputTargets:
+        """The same with weights or constants that are new."""
+        return self._with(self._graph, self._in_file.union(names))
+
+    def _with(self, graph: Graph, names: frozenset[str]) -> InputTargets:
+        twin = InputTargets(graph, names)
+        twin.unlifted.update(self.unlifted)
+        return twin
 
 
 def _targets(graph: Graph) -> Iterator[str]:
@@ -277,22 +291,29 @@ def with_changes(faults: Iterable[Fault], program: ExportedProgram) -> list[Faul
         config = f"data/{which}/{program._program.model}_{which}_config.json"
         stale = tuple(f"$.config.{name}." if name.isidentifier() else f"$.config['{name}']." for name in state.changed)
         kept = [f for f in kept if f.entry != config or not f"{f.json_path}.".startswith(stale)]
+    there = {node for node, name, state in _changed_inputs(program) if name in state}
+    kept = [fault for fault in kept if fault.code != "FX401" or fault.node not in there]
     return kept + list(_faults_of_changes(program))
 
 
-def _faults_of_changes(program: ExportedProgram) -> Iterator[Fault]:
-    from fastexport._errors import Fault
+def _changed_inputs(program: ExportedProgram) -> Iterator[tuple[str, str, TensorDict]]:
+    """Inputs whose weight or constant was assigned or deleted: (node, name of the weight, where it is)."""
     from fastexport._signature import InputKind
 
     kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     for spec in program.graph_signature.input_specs:
-        name, node = spec.target, spec.arg.name
-        if spec.kind not in kinds or name is None:
+        if spec.kind not in kinds or spec.target is None:
             continue
         is_constant = spec.kind is InputKind.CONSTANT_TENSOR or spec.persistent is False
         state = program.constants if is_constant else program.state_dict
-        if name not in state.changed:
-            continue
+        if spec.target in state.changed:
+            yield spec.arg.name, spec.target, state
+
+
+def _faults_of_changes(program: ExportedProgram) -> Iterator[Fault]:
+    from fastexport._errors import Fault
+
+    for node, name, state in _changed_inputs(program):
         if name not in state:
             message = f"the input '{node}' is {name!r}, which was deleted"
             yield Fault("FX401", "signature", True, None, None, node, message)

@@ -542,7 +542,7 @@ def evaluate_shapes(
     """The shapes of all values of a program for given sizes of its dynamic dimensions, without torch.
 
     Args:
-        program: a program from `load`.
+        program: a program from `load`; or one that came from torch.
         sizes: a mapping from the names of symbols, as `range_constraints` shows them, to their values.
         symbols: the same as keywords.
 
@@ -568,14 +568,14 @@ def evaluate_shapes(
     for name, size in given.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"the size {name} is an int, not {size!r}")
-    constraints = program.range_constraints
+    constraints = program._ranges()
     _check_ranges(constraints, given)
     evaluation = _Evaluation(given)
     result = {}
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if value is not None:
-            result[node.name] = evaluation.result(value)
+            result[node.name] = evaluation.result(program._without_torch(value))
     known = {*evaluation.symbols, *(name for key in constraints for name in key.symbols)}
     for name in given:
         if name not in known:

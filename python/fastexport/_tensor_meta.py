@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from fastexport import _core
 from fastexport._dtypes import Device, DType, Layout, from_torch
 from fastexport._symbols import SymInt
 
@@ -31,19 +33,21 @@ def _check_size(size: Any, what: str) -> None:
 
 
 def _contiguous(shape: tuple[int | SymInt, ...]) -> tuple[int | SymInt, ...] | None:
-    """The strides of a tensor whose elements lie in order; None when they are products of symbols."""
+    """The strides of a tensor whose elements lie in order; None when one does not fit in 64 bits.
+
+    As in torch, a dimension without elements counts as one of 1, and a size that may be 0 as the greater of it and 1.
+    """
     strides: list[int | SymInt] = []
     step: int | SymInt = 1
-    for size in reversed(shape):
-        strides.append(step)
-        if size == 1:
-            continue
-        if isinstance(step, int) and isinstance(size, int):
-            step = step * max(size, 1)
-        elif step == 1:
-            step = size
-        elif len(strides) < len(shape):
+    try:
+        for size in reversed(shape):
+            strides.append(step)
+            step = step * (max(size, 1) if isinstance(size, int) else size.max(1))
+    except OverflowError:
+        if len(strides) < len(shape):
             return None
+    if any(isinstance(step, int) and step >= 2**63 for step in strides):
+        return None
     return tuple(reversed(strides))
 
 
@@ -95,8 +99,7 @@ class TensorMeta:
 
         Raises:
             TypeError: something is of a type that it can't be.
-            ValueError: a name is none; stride and shape are of different lengths; or stride has to be given, because it
-                would be a product of symbols.
+            ValueError: a name is none; stride and shape are of different lengths; or the shape is too large.
         """
         dtype, device, layout = from_torch(dtype), from_torch(device), from_torch(layout)
         set_ = object.__setattr__
@@ -106,7 +109,7 @@ class TensorMeta:
         sizes = _sizes(shape, "shape")
         strides = _contiguous(sizes) if stride is None else _sizes(stride, "stride")
         if strides is None:
-            raise ValueError(f"the stride of a tensor of shape {sizes} is no plain number; give it")
+            raise ValueError(f"the stride of a tensor of shape {sizes} does not fit in 64 bits")
         if len(sizes) != len(strides):
             raise ValueError(f"a tensor of {len(sizes)} dimensions has no {len(strides)} strides")
         if type(requires_grad) is not bool:
@@ -116,6 +119,41 @@ class TensorMeta:
         set_(self, "stride", strides)
         set_(self, "requires_grad", requires_grad)
         set_(self, "storage_offset", storage_offset)
+
+    @classmethod
+    def of(cls, tensor: Any) -> TensorMeta:
+        """The facts of a tensor: one of torch, fake or not, or a weight of a file. The tensor itself is not kept.
+
+        Sizes that depend on symbols become SymInt, with their hints. So for the value of a node this is equal to what a
+        file of the same program says.
+
+        Raises:
+            TypeError: it is no tensor.
+            ValueError: it has no strides, as sparse ones have not, or a size that is no expression.
+
+        Example:
+            >>> import torch
+            >>> TensorMeta.of(torch.ones(2, 3, requires_grad=True).t())
+            TensorMeta(f32[3, 2], cpu, stride=(1, 3), requires_grad=True)
+        """
+        if type(tensor) is cls:
+            return tensor
+        if type(tensor) is _core.Tensor:
+            return cls(
+                tensor.dtype,
+                tensor.shape,
+                tensor.strides,
+                tensor.device,
+                tensor.layout.removeprefix("torch."),
+                tensor.requires_grad,
+                tensor.storage_offset,
+            )
+        torch = sys.modules.get("torch")
+        if torch is None or not issubclass(type(tensor), torch.Tensor):
+            raise TypeError(f"TensorMeta.of() takes a tensor, not {type(tensor).__name__}")
+        from fastexport._torch import tensor_facts
+
+        return cls(*tensor_facts(tensor))
 
     def replace(self, **changes: Any) -> TensorMeta:
         """Another TensorMeta, with some fields changed. With a new shape and no stride, elements lie in order.

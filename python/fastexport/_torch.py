@@ -15,15 +15,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 from torch.fx import graph as fx_graph_module
 from torch.fx.immutable_collections import immutable_dict, immutable_list
+from torch.fx.traceback import NodeSource, NodeSourceAction
 
 from fastexport import _core, _torch_public
 from fastexport._edits import Insertion
 from fastexport._errors import LintFault, lint_error
 from fastexport._graph import Graph
+from fastexport._meta_json import NodeSource as OurSource
+from fastexport._provenance import with_sources
+from fastexport._symbols import SymInt
 
 # What torch.fx.Graph.__init__ sets: nodes and tables, which are built, not carried over.
 _OWN_ATTRIBUTES = frozenset(torch.fx.Graph().__dict__)
@@ -86,6 +91,35 @@ def _parts(obj: Any) -> _Parts:
     )
 
 
+# ---- values
+
+
+def tensor_facts(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What makes a TensorMeta of a tensor, in its order; see `fastexport.TensorMeta.of`."""
+    try:
+        strides = tensor.stride()
+    except RuntimeError as error:
+        raise ValueError(f"a tensor of the layout {tensor.layout} has no strides") from error
+    return (
+        tensor.dtype,
+        [_size(size) for size in tensor.shape],
+        [_size(stride) for stride in strides],
+        tensor.device,
+        tensor.layout,
+        tensor.requires_grad,
+        _size(tensor.storage_offset()),
+    )
+
+
+def _size(size: Any) -> int | SymInt:
+    if type(size) is int:
+        return size
+    expr = getattr(size.node, "expr", None)
+    if expr is None:
+        raise ValueError(f"the size {size} is no expression")
+    return int(expr) if expr.is_number else SymInt(sympy.srepr(expr), size.node.hint)
+
+
 # ---- conversion
 
 
@@ -128,6 +162,7 @@ def to_fx(graph: Graph, root: Any = None) -> Any:
     extras = graph.extras or {}
     built = torch.fx.Graph(tracer_cls=extras.get("_tracer_cls"), tracer_extras=extras.get("_tracer_extras"))
     (_core.fx_build if _FAST else _torch_public.build)(graph, built)
+    _convert_sources(graph, built)
     for name, value in extras.items():
         if name not in ("_tracer_cls", "_tracer_extras"):
             built.__dict__[name] = copy.deepcopy(value) if name in ("_codegen", "_co_fields") else value
@@ -183,6 +218,18 @@ def normalized_arguments(
 ) -> Any:
     """`torch.fx.Node.normalized_arguments` for a fastexport Node."""
     return torch.fx.Node.normalized_arguments(node, root, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+
+
+def _convert_sources(graph: Graph, built: torch.fx.Graph) -> None:
+    """Where meta has a NodeSource of ours, as a pass of ours notes it, the built graph gets one of torch."""
+    found = graph._nodes_holding("from_node", OurSource)
+    nodes = {node.name: node for node in built.nodes} if found else {}
+    for node in found:
+        sources = node.meta["from_node"]
+        if isinstance(sources, list | tuple):
+            nodes[node.name].meta["from_node"] = [
+                NodeSource._from_dict(source.to_dict()) if type(source) is OurSource else source for source in sources
+            ]
 
 
 # ---- dead code
@@ -316,9 +363,26 @@ def lint_inplace(obj: Any, *, all: bool = False) -> list[LintFault]:
 
 
 def _replace_getitems(
+    graph: torch.fx.Graph,
+    pairs: list[tuple[Any, Any]],
+    program: torch.export.ExportedProgram | None,
+    provenance: bool,
+) -> None:
+    """Put each kept node in the place of the removed one; hooks are called, and what they note is not noted again."""
+    sources: dict[Any, list[NodeSource]] = {}
+    for old, new in pairs if provenance else ():
+        source = NodeSource(old, "eliminate_getitems", NodeSourceAction.REPLACE)
+        sources.setdefault(new, []).append(source)
+    _merge_getitems(graph, pairs, program)
+    for new, added in sources.items():
+        noted = with_sources(new.meta.get("from_node"), added)
+        if noted is not None:
+            new.meta["from_node"] = noted
+
+
+def _merge_getitems(
     graph: torch.fx.Graph, pairs: list[tuple[Any, Any]], program: torch.export.ExportedProgram | None
 ) -> None:
-    """Put each kept node in the place of the removed one; hooks are called."""
     if _FAST and program is None and _is_ordinary(graph):
         _core.fx_replace_all_uses(graph, pairs)
         _core.fx_erase(graph, [old for old, _ in pairs])
@@ -332,18 +396,18 @@ def _replace_getitems(
 
 
 def _eliminate_getitems(
-    graph: torch.fx.Graph, fx_policy: bool, program: torch.export.ExportedProgram | None
+    graph: torch.fx.Graph, fx_policy: bool, program: torch.export.ExportedProgram | None, provenance: bool
 ) -> list[tuple[Any, Any]]:
     pairs = None
     if _FAST and _is_ordinary(graph):
-        if program is None:
+        if program is None and not provenance:
             pairs = _core.fx_eliminate_getitems(graph, fx_policy, True)
             if pairs is not None:
                 return pairs
         pairs = _core.fx_eliminate_getitems(graph, fx_policy, False)
     if pairs is None:
         pairs = _torch_public.repeated_getitems(graph, fx_policy)
-    _replace_getitems(graph, pairs, program)
+    _replace_getitems(graph, pairs, program, provenance)
     return pairs
 
 
@@ -363,7 +427,9 @@ def _modules_with_graphs(parts: _Parts, recurse: bool) -> Iterator[tuple[str, to
             yield path + "/", module.graph
 
 
-def eliminate_getitems_inplace(obj: Any, *, recurse: bool = True, policy: str = "safe") -> dict[str, Any]:
+def eliminate_getitems_inplace(
+    obj: Any, *, recurse: bool = True, policy: str = "safe", provenance: bool = False
+) -> dict[str, Any]:
     """`fastexport.eliminate_getitems` on a torch object; gives what makes a `PassResult`.
 
     Of an ExportedProgram the graph signature and the module call graph follow.
@@ -372,7 +438,7 @@ def eliminate_getitems_inplace(obj: Any, *, recurse: bool = True, policy: str = 
     replaced: dict[str, str] = {}
     with _following_signature(parts):
         for prefix, graph in _modules_with_graphs(parts, recurse):
-            for old, new in _eliminate_getitems(graph, policy == "torch", parts.program):
+            for old, new in _eliminate_getitems(graph, policy == "torch", parts.program, provenance):
                 replaced[prefix + old.name] = prefix + new.name
     if replaced and parts.module is not None:
         parts.module.recompile()
@@ -397,7 +463,7 @@ class _Twin(Graph):
     def __init__(self) -> None:
         self.source: torch.fx.Graph | None = None
         self.source_nodes: list[Any] = []  # that of id i + 1 is the i-th
-        self.record: list[tuple[array[int], array[int] | None]] = []
+        self.record: list[tuple[array[int], array[int] | None, bool]] = []
 
     def _twins(self) -> list[_Twin]:
         return list((self.subgraphs or {}).values())  # type: ignore[arg-type]
@@ -410,17 +476,18 @@ class _Twin(Graph):
 
     def _eliminate_dead_code(self, *args: Any) -> tuple[bytes, Any]:
         ids, reasons = super()._eliminate_dead_code(*args)
-        self.record.append((array("I", ids), None))
+        self.record.append((array("I", ids), None, False))
         return ids, reasons
 
-    def _eliminate_getitems(self, *args: Any) -> tuple[bytes, bytes]:
-        removed, kept = super()._eliminate_getitems(*args)
-        self.record.append((array("I", removed), array("I", kept)))
+    def _eliminate_getitems(self, fx_policy: bool, notes: Any = None) -> tuple[bytes, bytes]:
+        """Notes are made when the same is done to the source."""
+        removed, kept = super()._eliminate_getitems(fx_policy)
+        self.record.append((array("I", removed), array("I", kept), notes is not None))
         return removed, kept
 
     def check(self) -> None:
         """Raise ValueError when something other than the recorded passes changed the twin."""
-        gone = sum(len(removed) for removed, _ in self.record)
+        gone = sum(len(removed) for removed, _, _ in self.record)
         if len(self.nodes) != len(self.source_nodes) - gone:
             raise ValueError(
                 "a function among the passes changed the graph; on a torch graph run_passes() takes passes by name"
@@ -431,14 +498,13 @@ class _Twin(Graph):
     def apply(self, program: torch.export.ExportedProgram | None) -> bool:
         """Do to the source what was done here."""
         modified = False
-        for removed, kept in self.record:
+        for removed, kept, provenance in self.record:
             nodes = [self.source_nodes[id - 1] for id in removed]
             if kept is None:
                 _erase(self.source, nodes)
             else:
-                _replace_getitems(
-                    self.source, list(zip(nodes, (self.source_nodes[id - 1] for id in kept), strict=True)), program
-                )
+                pairs = list(zip(nodes, (self.source_nodes[id - 1] for id in kept), strict=True))
+                _replace_getitems(self.source, pairs, program, provenance)
             modified |= bool(nodes)
         for subgraph in self._twins():
             if subgraph.apply(program):

@@ -23,7 +23,7 @@ def from_export(program: Any) -> TorchProgram:
         program: the torch program. It is left as it is.
 
     Raises:
-        TypeError: it is no torch.export.ExportedProgram.
+        TypeError: it is no torch.export.ExportedProgram, or a part of it is not of the class that it has to be.
         ValueError: its graph is malformed, or its signature names a node that there is none of.
 
     Example:

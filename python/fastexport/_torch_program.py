@@ -21,15 +21,16 @@ from torch.export import graph_signature as torch_signature
 
 from fastexport import _core, _torch_export
 from fastexport._dtypes import to_torch as torch_object
-from fastexport._errors import Fault, VerifyError
+from fastexport._errors import Fault
 from fastexport._interface import takes_other_inputs
 from fastexport._meta_json import MetadataText, NodeSource, _encode_value
 from fastexport._objects import CustomObject
-from fastexport._signature import ConstantArgument, CustomObjArgument, InputKind, SymBoolArgument
+from fastexport._signature import ConstantArgument, CustomObjArgument, InputKind, SymBoolArgument, with_names
 from fastexport._state import OpaqueValue
 from fastexport._symbols import SymBool, SymFloat, SymInt
 from fastexport._tensor_meta import TensorMeta
 from fastexport._torch_export import FileReader, create_module, create_program
+from fastexport._torch_verifier import raise_faults
 from fastexport._treespec import TreeSpec
 from fastexport.acceleration._serialization import _no_collection
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from fastexport._program import ExportedProgram
     from fastexport._signature import ArgumentSpec
 
-_INPUT, _NODE, _RESULT, _GRAPH, _OUTPUT = range(1, 6)  # pt2_source of csrc/pt2/program.h
+_INPUT, _NODE, _RESULT, _, _OUTPUT = range(1, 6)  # pt2_source of csrc/pt2/program.h
 
 
 def to_torch(
@@ -57,32 +58,55 @@ def to_torch(
         _check_graph(ep.graph)
         return _through_a_file(ep, example_inputs)
     with _no_collection():
-        return _Build(ep, copy, example_inputs, pickles).program()
+        example = _example_inputs(ep, pickles) if example_inputs else None
+        build = _Build(ep, _tensors(ep.state_dict, copy), _tensors(ep.constants, copy), example)
+        return build.program(build.root())
+
+
+def to_torch_with(
+    ep: ExportedProgram, state_dict: dict[str, Any], constants: dict[str, Any], example: tuple[Any, ...] | None
+) -> torch.export.ExportedProgram | None:
+    """The same of a program that is checked, with weights and example inputs that torch has read from the file.
+
+    Returns:
+        The program; None where torch would say a word of warning, or use up other names.
+
+    Raises:
+        Exception: of any kind: torch, or we, can't make it.
+    """
+    with _no_collection():
+        build = _Build(ep, state_dict, constants, example)
+        root = build.root()
+        return build.program(root) if build.named and build.reader.has_all_symbols() else None
 
 
 # ---- what torch would execute ----------------------------------------------------------------------------------------
 
 
-def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> None:
+def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> list[Fault]:
     """See that torch may have a program.
 
     Args:
         allow: what tree specs may have imported, as "module:name".
+
+    Returns:
+        What was noted without being an error.
 
     Raises:
         VerifyError: it has errors.
         ValueError: a guard is not of the known form; a tree spec would have something imported; or what torch would
             write into code as a name is none.
     """
-    faults = [fault for fault in ep._check(strict=False, limit=None) if fault.is_error]
-    if faults:
-        raise VerifyError(faults)
+    found = ep._check(strict=False, limit=None)
+    if any(fault.is_error for fault in found):
+        raise_faults([fault for fault in found if fault.is_error])
     for fault in map(Fault._make, ep._program.faults):
         if fault.kind == "guard":
             raise ValueError(f"torch would run this: {fault.message}")
     for entry in _module_calls(ep):
         if entry.get("signature"):
             _check_call(entry["fqn"], entry["signature"], allow)
+    return found
 
 
 def _check_call(module: str, signature: Mapping[str, Any], allow: Collection[str]) -> None:
@@ -156,20 +180,29 @@ def _through_a_file(ep: ExportedProgram, example_inputs: bool) -> torch.export.E
 class _Build:
     """One conversion."""
 
-    def __init__(self, ep: ExportedProgram, copy: bool, example_inputs: bool, pickles: bool) -> None:
+    def __init__(
+        self,
+        ep: ExportedProgram,
+        state_dict: dict[str, Any],
+        constants: dict[str, Any],
+        example: tuple[Any, ...] | None,
+    ) -> None:
         self.ep = ep
-        self.state_dict = _tensors(ep.state_dict, copy)
-        self.constants = _tensors(ep.constants, copy)
-        example = _example_inputs(ep, pickles) if example_inputs else None
+        self.state_dict = state_dict
+        self.constants = constants
+        self.named = True  # whether the file has a name for each node
         ranges = {key: (lower, upper) for key, lower, upper, _ in ep._program.ranges()}
         parts = ("metadata", "treespec_namedtuple_fields")
         document = {part: ep._program.json("model", "graph_module", part) or {} for part in parts}
         self.reader = FileReader(document, ranges, self.constants, example)
 
-    def program(self) -> torch.export.ExportedProgram:
-        """The program as torch's."""
+    def root(self) -> torch.fx.GraphModule:
+        """The program's own graph as torch's."""
+        return self.module(self.ep.graph, self.reader.module_meta)
+
+    def program(self, module: torch.fx.GraphModule) -> torch.export.ExportedProgram:
+        """The program as torch's, of its graph."""
         ep = self.ep
-        module = self.module(ep.graph, self.reader.module_meta)
         nodes = {node.name: node for node in module._graph.nodes}
         calls = self.reader.module_calls(self._module_calls(), nodes)
         return create_program(
@@ -188,6 +221,7 @@ class _Build:
         """A graph and its subgraphs as torch's."""
         built = torch.fx.Graph()
         _torch_export.build_graph(graph, built, self._object)
+        _torch_export.take_names(built)
         members = _Filling(self, graph, built).run()
         return create_module(built, members, meta)
 
@@ -201,7 +235,7 @@ class _Build:
         """The module call graph of the file, with the names that nodes have now."""
         entries = _module_calls(self.ep)
         names = {old: new for old, new in self.ep.graph._renamed().items() if new is not None and new != old}
-        return _with_names(entries, names) if names else entries
+        return with_names(entries, names) if names else entries
 
 
 class _Filling:
@@ -214,13 +248,14 @@ class _Filling:
         self.built = built
         self.entries: list[Any] = []
         self.values: dict[int, Any] = {}
+        self.lists: dict[int, list[Any]] = {}  # of results that are lists
         self.members: dict[str, Any] = {}
-        self.calls: dict[int, Any] | None = None  # index of a node in the file -> its strings
 
     def run(self) -> dict[str, Any]:
         """Fill; gives what get_attr nodes name."""
         found = self.graph._file_meta()
-        places, self.entries = found if found is not None else (repeat(0), [])
+        places, self.entries, named = found if found is not None else (repeat(0), [], False)
+        self.build.named = self.build.named and named
         for node, place in zip(self.built.nodes, places, strict=False):
             if node.op == "get_attr" and node.target not in self.members:
                 self.members[node.target] = self._member(node.target)
@@ -250,16 +285,15 @@ class _Filling:
         raise ValueError(f"the graph refers to {path!r}, which is neither a subgraph nor a weight nor a constant")
 
     def _fill(self, node: torch.fx.Node, place: int) -> None:
-        source, index, strings, value, results = self.entries[place]
+        source, strings, value, results = self.entries[place]
         meta = node.meta
-        if source == _GRAPH:  # that of the call
-            strings = self._strings_of_calls()[index]
         if source == _OUTPUT:
             return
         if source == _INPUT:
             meta["val"] = self._value(place) if value is not None else self.reader.argument(strings, {})
             return
-        if source == _RESULT:
+        is_list = place in self.lists
+        if source == _RESULT and not is_list:
             meta["val"] = self._value(place)
         elif value is not None:
             meta["val"] = self._value(place)
@@ -267,18 +301,15 @@ class _Filling:
             meta["val"] = None if results is None else tuple(self._results(results))
         if strings is not None:
             meta.update(self.reader.metadata(strings))
+        if is_list:  # it comes after the rest
+            meta["val"] = self.lists[place]
         if source == _NODE and "nn_module_stack" not in meta:
             meta["nn_module_stack"] = {}
-
-    def _strings_of_calls(self) -> dict[int, Any]:
-        if self.calls is None:
-            self.calls = {entry[1]: entry[2] for entry in self.entries[1:] if entry[0] == _NODE}
-        return self.calls
 
     def _value(self, place: int) -> Any:
         """The value of a node of the file; the same object each time."""
         if place not in self.values:
-            value = self.entries[place][3]
+            value = self.entries[place][2]
             self.values[place] = None if value is None else self.reader.value(*value)
         return self.values[place]
 
@@ -286,8 +317,8 @@ class _Filling:
         made: list[Any] = []
         for item in results:
             if isinstance(item, tuple):
-                self.values[item[0]] = self._results(item[1])
-                made.append(self.values[item[0]])
+                self.lists[item[0]] = self._results(item[1])
+                made.append(self.lists[item[0]])
             else:
                 made.append(None if item is None else self._value(item))
         return made
@@ -299,12 +330,10 @@ class _Filling:
         ours = self.graph.node(node.name).meta
         meta = {key: self._entry(key, value) for key, value in ours.items() if not _is_foreign(key, value)}
         entry = self.entries[place] if place else None
-        if node.op in ("call_function", "placeholder") and "val" not in meta and not (entry and entry[4] is False):
+        if node.op in ("call_function", "placeholder") and "val" not in meta and not (entry and entry[3] is False):
             meta = {"val": None, **meta}
         if entry and entry[0] == _NODE:
             meta.setdefault("nn_module_stack", {})
-        if entry and entry[0] == _GRAPH and not meta:
-            meta = self.reader.metadata(self._strings_of_calls()[entry[1]] or {})
         return meta
 
     def _entry(self, key: Any, value: Any) -> Any:
@@ -378,23 +407,9 @@ def _argument(
     if isinstance(arg, CustomObjArgument):
         if is_object:
             return torch_signature.CustomObjArgument(arg.name, arg.class_fqn)
-        value = nodes.get(arg.name)
-        return torch_signature.ConstantArgument(arg.name, constants[arg.name] if value is None else value)
+        value = constants[arg.name] if arg.name in constants else nodes[arg.name]
+        return torch_signature.ConstantArgument(arg.name, value)
     return getattr(torch_signature, type(arg).__name__)(arg.name)
-
-
-def _with_names(value: Any, names: Mapping[str, str]) -> Any:
-    """Arguments of a document with names replaced."""
-    if isinstance(value, list):
-        return [_with_names(item, names) for item in value]
-    if isinstance(value, dict):
-        return {
-            key: names.get(item, item)
-            if key in ("name", "as_name") and isinstance(item, str)
-            else _with_names(item, names)
-            for key, item in value.items()
-        }
-    return value
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------

@@ -10,29 +10,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.export
 import torch.fx
 from torch.export import graph_signature as torch_signature
-from torch.utils import _pytree as pytree
 
+from fastexport import _core, _tensors, _torch, _torch_export, _torch_verifier
 from fastexport import _signature as ours
-from fastexport import _torch, _torch_export
-from fastexport._errors import Fault, LintError
+from fastexport._errors import Fault
 from fastexport._graph import Graph
-from fastexport._program import ExportedProgram, GraphModule, _from_bytes
+from fastexport._program import ExportedProgram, GraphModule, _from_bytes, _read_only
+from fastexport._pytree import match_inputs, tell_torch
+from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets
-from fastexport._symbols import _Symbolic
+from fastexport._symbols import SymBool, SymFloat, SymInt, _Symbolic
 from fastexport._tensor_meta import TensorMeta
+from fastexport._torch_parts import check_parts
+from fastexport._treespec import TreeSpec
 from fastexport.acceleration._serialization import _no_collection
+
+if TYPE_CHECKING:
+    from fastexport._core import Node
 
 __all__ = ["TorchProgram", "export", "export_for_inference", "from_export"]
 
-_INPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._INPUT_KINDS)}
-_OUTPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._OUTPUT_KINDS)}
+# By torch's kinds, the core's numbers.
+_INPUT_NUMBERS = {torch_signature.InputKind[kind.name]: number for number, kind in enumerate(ours._INPUT_KINDS)}
+_OUTPUT_NUMBERS = {torch_signature.OutputKind[kind.name]: number for number, kind in enumerate(ours._OUTPUT_KINDS)}
 
 
 class TorchSource(NamedTuple):
@@ -42,7 +49,6 @@ class TorchSource(NamedTuple):
         module: its GraphModule.
         inputs: its input specs, by the place that the core remembers for an input.
         outputs: likewise its output specs.
-        calls: node -> name of old, for the nodes that the module call graph names.
     """
 
     module: torch.fx.GraphModule
@@ -55,22 +61,27 @@ class TorchSource(NamedTuple):
     example_inputs: Any
     verifiers: list[Any]
     guards_code: list[str]
-    called: dict[str, Any]
 
 
 # ---- from torch ------------------------------------------------------------------------------------------------------
 
 
+@_no_collection()
 def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
     """See `fastexport.from_export`."""
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"from_export() takes a torch.export.ExportedProgram, not {type(program).__name__}")
+    check_parts(program)
     graph = _torch.from_fx(program.graph_module)
     signature = program.graph_signature
-    graph._set_signature(
-        [_input_tuple(place, spec) for place, spec in enumerate(signature.input_specs)],
-        [_output_tuple(place, spec) for place, spec in enumerate(signature.output_specs)],
-    )
+    try:
+        graph._set_signature(
+            [_input_tuple(place, spec) for place, spec in enumerate(signature.input_specs)],
+            [_output_tuple(place, spec) for place, spec in enumerate(signature.output_specs)],
+            list(_called(program.module_call_graph)),
+        )
+    except ValueError as error:
+        raise (_torch_verifier.names_nothing(program) or error) from None
     source = TorchSource(
         program.graph_module,
         list(signature.input_specs),
@@ -82,7 +93,6 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
         program.example_inputs,
         program.verifiers,
         program._guards_code,
-        {name: graph.node(name) for name in set(_called(program.module_call_graph))},
     )
     return TorchProgram(source, graph)
 
@@ -95,11 +105,11 @@ def _called(entries: list[Any]) -> Iterator[str]:
 
 
 def _input_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_INPUT_NUMBERS[spec.kind.name], *_argument_parts(spec.arg), spec.target, bool(spec.persistent), place)
+    return (_INPUT_NUMBERS[spec.kind], *_argument_parts(spec.arg), spec.target, bool(spec.persistent), place)
 
 
 def _output_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_OUTPUT_NUMBERS[spec.kind.name], *_argument_parts(spec.arg), spec.target, False, place)
+    return (_OUTPUT_NUMBERS[spec.kind], *_argument_parts(spec.arg), spec.target, False, place)
 
 
 def _argument_parts(arg: Any) -> tuple[str | None, Any, str | None]:
@@ -152,14 +162,16 @@ class TorchProgram(ExportedProgram):
             [
                 ours.InputSpec(
                     ours._INPUT_KINDS[spec[0]],
-                    _argument(ours, spec, self._source.inputs),
+                    _argument(ours, spec, self._source.inputs, self._graph),
                     spec[4],
                     spec[5] if ours._INPUT_KINDS[spec[0]] is ours.InputKind.BUFFER else None,
                 )
                 for spec in inputs
             ],
             [
-                ours.OutputSpec(ours._OUTPUT_KINDS[spec[0]], _argument(ours, spec, self._source.outputs), spec[4])
+                ours.OutputSpec(
+                    ours._OUTPUT_KINDS[spec[0]], _argument(ours, spec, self._source.outputs, self._graph), spec[4]
+                )
                 for spec in outputs
             ],
         )
@@ -184,47 +196,137 @@ class TorchProgram(ExportedProgram):
             return values
         return {name: value for name, value in values.items() if name not in dropped}
 
+    def _attribute(self, node: Node) -> Any:
+        found: Any = self._source.module
+        for part in node.target.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            return super()._attribute(node)
+        if isinstance(found, torch.Tensor):
+            return self._as_value(found, is_parameter=False)
+        return found if isinstance(found, torch.ScriptObject) else None
+
+    def _as_value(self, value: Any, is_parameter: bool) -> torch.Tensor:
+        tensor = value
+        if not isinstance(value, torch.Tensor):
+            tensor = _tensors.to_torch(value if isinstance(value, _core.Tensor) else _tensors.from_array(value))
+        if is_parameter and not isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(tensor, tensor.is_floating_point() or tensor.is_complex())
+        return tensor.data if isinstance(tensor, torch.nn.Parameter) and not is_parameter else tensor
+
+    def _is_parameter(self, value: Any) -> bool:
+        return isinstance(value, torch.nn.Parameter)
+
+    def _meta_of(self, name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return torch_signature.CustomObjArgument(name, value._type().qualified_name())
+        return TensorMeta.of(value)
+
+    def _add_values(self, values: Mapping[str, Any], *, is_constant: bool) -> None:
+        if not values:
+            return
+        source = self._source
+        if is_constant:
+            source = source._replace(constants={**source.constants, **values})
+        else:
+            source = source._replace(state_dict={**source.state_dict, **values})
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "_inputs", self._inputs.with_names(values))
+
+    def _forget_values(self, names: Collection[str]) -> None:
+        """They are gone already."""
+
     @property
     def range_constraints(self) -> dict[Any, Any]:
         """What each dynamic size may be, as torch has it."""
         return self._source.range_constraints
 
+    def _ranges(self) -> dict[_core.Expr, ValueRange]:
+        return {
+            _core.Expr.parse(str(key), form="str"): ValueRange(*map(_bound, (allowed.lower, allowed.upper)))
+            for key, allowed in self.range_constraints.items()
+        }
+
+    def _without_torch(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(map(self._without_torch, value))
+        if isinstance(value, torch.Tensor):
+            return TensorMeta.of(value)
+        for theirs, own, _ in _BY_VALUE:
+            if isinstance(value, theirs):
+                return own(_core.Expr.parse(str(value.node.expr), form="str"))
+        return value
+
     @property
     def module_call_graph(self) -> list[Any]:
-        """The modules of the program, the program itself first, as torch has them."""
-        return self._source.module_call_graph
+        """The modules of the program, itself first, as torch has them, with the names that nodes have now."""
+        return self._calls_now()
 
-    def _module_calls(self) -> list[dict[str, Any]]:
-        """The module call graph in the form of a file, as far as edits of the program's interface need it."""
-        entries: list[dict[str, Any]] = [{"fqn": entry.fqn, "signature": None} for entry in self.module_call_graph]
-        signature = self.module_call_graph[0].signature if entries else None
+    def _stored_calls(self) -> list[dict[str, Any]]:
+        """The module call graph like that of a file, as far as edits of the program's interface need it."""
+        calls = self._source.module_call_graph
+        entries: list[dict[str, Any]] = [{"fqn": entry.fqn, "signature": None} for entry in calls]
+        signature = calls[0].signature if entries else None
         if signature is not None:
-            entries[0]["signature"] = {
-                "in_spec": pytree.treespec_dumps(signature.in_spec),
-                "out_spec": pytree.treespec_dumps(signature.out_spec),
-                "forward_arg_names": signature.forward_arg_names,
-            }
+            parts = ("in_spec", "out_spec", "forward_arg_names")
+            entries[0]["signature"] = {part: getattr(signature, part) for part in parts}
         return entries
 
     def _set_module_calls(self, calls: list[dict[str, Any]]) -> None:
         first, *others = self._source.module_call_graph
         changed, was = calls[0]["signature"], first.signature
-        in_spec, out_spec = (pytree.treespec_loads(changed[which]) for which in ("in_spec", "out_spec"))
-        entry = dataclasses.replace(
-            first,
-            signature=dataclasses.replace(
-                was, in_spec=in_spec, out_spec=out_spec, forward_arg_names=changed["forward_arg_names"]
-            ),
-        )
+        entry = dataclasses.replace(first, signature=dataclasses.replace(was, **changed))
         source = self._source._replace(module_call_graph=[entry, *others])
-        if in_spec != was.in_spec:  # the examples don't fit any more
+        if changed["in_spec"] != was.in_spec:  # the examples don't fit any more
             source = source._replace(example_inputs=None)
         object.__setattr__(self, "_source", source)
 
+    def _read_spec(self, spec: Any) -> TreeSpec:
+        return TreeSpec.from_torch(spec)
+
+    def _write_spec(self, spec: TreeSpec) -> Any:
+        return spec.to_torch()
+
     @property
     def example_inputs(self) -> Any:
-        """The arguments the program was exported with: (args, kwargs), or None."""
+        """The arguments the program was exported with: (args, kwargs), or None.
+
+        The one attribute that can be set, as in torch.
+
+        Raises:
+            ValueError: on setting what is no arguments, or such as the program does not take.
+        """
         return self._source.example_inputs
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "example_inputs":
+            raise _read_only(name)
+        if value is not None:
+            match value:
+                case (tuple() as args, dict() as kwargs):
+                    match_inputs(TreeSpec.from_torch(self.call_spec.in_spec), args, kwargs)
+                case _:
+                    raise ValueError("example inputs are a tuple of a tuple, the arguments, and a dict, the keywords")
+        object.__setattr__(self, "_source", self._source._replace(example_inputs=value))
+
+    def _update(
+        self,
+        graph_module: torch.fx.GraphModule,
+        graph_signature: Any,
+        *,
+        state_dict: dict[str, Any] | None = None,
+        constants: dict[str, Any] | None = None,
+        verifiers: list[Any] | None = None,
+    ) -> TorchProgram:
+        """A program of another graph, with all else this one's; the counterpart of torch's method of that name.
+
+        Args:
+            graph_signature: torch's, or fastexport's.
+        """
+        if isinstance(graph_signature, ours.ExportGraphSignature):
+            graph_signature = _signature_for_torch(graph_signature)
+        parts = {"state_dict": state_dict, "constants": constants, "verifiers": verifiers}
+        return from_export(self.to_torch()._update(graph_module, graph_signature, **parts))
 
     @property
     def dialect(self) -> str:
@@ -240,6 +342,10 @@ class TorchProgram(ExportedProgram):
     def guards(self) -> list[str]:
         """Conditions on the inputs, as Python texts."""
         return self._source.guards_code
+
+    def _set_guards(self, guards: list[str]) -> None:
+        if guards != self.guards:
+            object.__setattr__(self, "_source", self._source._replace(guards_code=guards))
 
     @property
     def opset_version(self) -> dict[str, int]:
@@ -258,24 +364,12 @@ class TorchProgram(ExportedProgram):
 
     # ---- checks and files
 
-    def _check(self, *, strict: bool, limit: int | None) -> list[Fault]:
-        """What torch's verifier has to say of the program as it would be there."""
-        try:
-            self._graph.lint()
-            self.to_torch()
-        except (LintError, ValueError, RuntimeError) as error:
-            return [Fault("FX400", "torch", True, None, None, None, str(error))]
-        except Exception as error:
-            if type(error).__name__ != "SpecViolationError":
-                raise
-            return [Fault("FX400", "torch", True, None, None, None, str(error))]
-        return []
+    def _check(self, *, strict: bool, limit: int | None, dialect: Any = None) -> list[Fault]:
+        """What torch's verifiers of the program would say of it, or that of a dialect."""
+        return _torch_verifier.check(self, dialect)
 
-    def save(
-        self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None, verify: bool = True
-    ) -> None:
-        """Write the program as torch.export.save does; torch's verifier passes it first in any case."""
-        torch.export.save(self.to_torch(), path_or_file, extra_files=dict(extra_files) if extra_files else None)
+    def _raise_faults(self, faults: list[Fault]) -> None:
+        _torch_verifier.raise_faults(faults)
 
     def __reduce__(self) -> tuple[Any, ...]:
         file = io.BytesIO()
@@ -286,6 +380,13 @@ class TorchProgram(ExportedProgram):
 
     def to_torch(self, **options: Any) -> torch.export.ExportedProgram:
         """The program as torch's, with the same weights and all else; see `ExportedProgram.to_torch`."""
+        self._raise_faults(_torch_verifier.check(self, additional=False))
+        program = self._convert()
+        _torch_verifier.check_additional(program)
+        return program
+
+    def _convert(self) -> torch.export.ExportedProgram:
+        """The program as torch's, which its verifiers have not seen."""
         source = self._source
         with _no_collection():
             module = _module(self._graph, source.module, is_top=True)
@@ -299,6 +400,7 @@ class TorchProgram(ExportedProgram):
                 self.constants,
                 source.verifiers,
                 source.guards_code,
+                checked=True,
             )
 
     def _torch_signature(self) -> Any:
@@ -307,7 +409,7 @@ class TorchProgram(ExportedProgram):
             [
                 torch_signature.InputSpec(
                     torch_signature.InputKind[ours._INPUT_KINDS[spec[0]].name],
-                    _argument(torch_signature, spec, self._source.inputs),
+                    _argument(torch_signature, spec, self._source.inputs, self._graph),
                     spec[4],
                     spec[5] if ours._INPUT_KINDS[spec[0]] is ours.InputKind.BUFFER else None,
                 )
@@ -316,7 +418,7 @@ class TorchProgram(ExportedProgram):
             [
                 torch_signature.OutputSpec(
                     torch_signature.OutputKind[ours._OUTPUT_KINDS[spec[0]].name],
-                    _argument(torch_signature, spec, self._source.outputs),
+                    _argument(torch_signature, spec, self._source.outputs, self._graph),
                     spec[4],
                 )
                 for spec in outputs
@@ -325,9 +427,7 @@ class TorchProgram(ExportedProgram):
 
     def _calls_now(self) -> list[Any]:
         """The module call graph with the names that nodes have now; torch's own while no name is another."""
-        renamed = {
-            name: node.name for name, node in self._source.called.items() if not node._erased and node.name != name
-        }
+        renamed = {name: now for name, now in self._graph._called().items() if now is not None and now != name}
         if not renamed:
             return self._source.module_call_graph
         entries = copy.deepcopy(self._source.module_call_graph)
@@ -342,8 +442,7 @@ class TorchProgram(ExportedProgram):
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchProgram:
         """The graph is copied, the rest is shared: a program does not write to its weights."""
         graph = copy.deepcopy(self._graph, memo)
-        called = {name: graph.node(node.name) for name, node in self._source.called.items() if not node._erased}
-        twin = TorchProgram(self._source._replace(called=called), graph)
+        twin = TorchProgram(self._source, graph)
         object.__setattr__(twin, "_inputs", self._inputs.copy_for(graph))
         memo[id(self)] = twin
         return twin
@@ -363,19 +462,72 @@ class TorchProgram(ExportedProgram):
         return "\n".join(lines)
 
 
-def _argument(classes: Any, spec: tuple[Any, ...], sources: list[Any]) -> Any:
+def _argument(classes: Any, spec: tuple[Any, ...], sources: list[Any], graph: Graph) -> Any:
     """The argument of an input or output as it is now, of the class that it had; classes: a module that has them."""
     _, node, value, name, _, _, place = spec
     was = sources[place].arg if place >= 0 else None
     if node is None:
         if isinstance(was, torch_signature.ConstantArgument):  # its value may be an object, which is not in the core
-            name, value = was.name, was.value
+            value = was.value
         return classes.ConstantArgument(name or "", value)
-    if was is None or isinstance(was, torch_signature.ConstantArgument):
+    if was is None:  # an edit has made it
+        return _argument_of_value(classes, node, _value_of(graph, node))
+    if isinstance(was, torch_signature.ConstantArgument):
         return classes.TensorArgument(node)
     if isinstance(was, torch_signature.CustomObjArgument):
         return classes.CustomObjArgument(node, was.class_fqn, was.fake_val)
     return getattr(classes, type(was).__name__)(node)
+
+
+def _value_of(graph: Graph, name: str) -> Any:
+    """The value of a node; None when it is erased, of which the verifier tells."""
+    try:
+        return graph.node(name).meta.get("val")
+    except KeyError:
+        return None
+
+
+def _bound(value: Any) -> int | None:
+    """An end of a range; None for infinity."""
+    return None if value.is_infinite else int(value)
+
+
+def _signature_for_torch(signature: ours.ExportGraphSignature) -> torch_signature.ExportGraphSignature:
+    def argument(arg: Any) -> Any:
+        return getattr(torch_signature, type(arg).__name__)(**vars(arg))
+
+    def kind(kinds: Any, spec: Any) -> Any:
+        return kinds[spec.kind.name]
+
+    return torch_signature.ExportGraphSignature(
+        [
+            torch_signature.InputSpec(
+                kind(torch_signature.InputKind, spec), argument(spec.arg), spec.target, spec.persistent
+            )
+            for spec in signature.input_specs
+        ],
+        [
+            torch_signature.OutputSpec(kind(torch_signature.OutputKind, spec), argument(spec.arg), spec.target)
+            for spec in signature.output_specs
+        ],
+    )
+
+
+_BY_VALUE = (
+    (torch.SymInt, SymInt, "SymIntArgument"),
+    (torch.SymFloat, SymFloat, "SymFloatArgument"),
+    (torch.SymBool, SymBool, "SymBoolArgument"),
+)
+
+
+def _argument_of_value(classes: Any, name: str, value: Any) -> Any:
+    """The argument that a node of that name is, whose value may be torch's or ours; without one, a tensor."""
+    for theirs, own, cls in _BY_VALUE:
+        if isinstance(value, theirs | own):
+            return getattr(classes, cls)(name)
+    if isinstance(value, torch_signature.CustomObjArgument | ours.CustomObjArgument):
+        return classes.CustomObjArgument(name, value.class_fqn, value.fake_val)
+    return classes.TensorArgument(name)
 
 
 def _module(graph: Graph, source: torch.fx.GraphModule, *, is_top: bool = False) -> torch.fx.GraphModule:
@@ -435,6 +587,7 @@ def export(
     mod: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> TorchProgram:
     """See `fastexport.export`."""
+    tell_torch()
     return from_export(torch.export.export(mod, args, kwargs, **options))
 
 
@@ -448,4 +601,5 @@ def export_for_inference(
 ) -> TorchProgram:
     """See `fastexport.export_for_inference`."""
     table = None if decomp_table is None else dict(decomp_table)
+    tell_torch()
     return from_export(torch.export.export(mod, args, kwargs, **options).run_decompositions(table))

@@ -414,7 +414,25 @@ def stack_summary(stock: Any, tb: Any, skip: Any) -> Any:
 # ---- a text for a log that nobody keeps
 
 
-_TRACE = (str, type(None))  # torch's text raises where a trace is anything else
+_TRACE = (str, type(None))
+
+
+def _is_printable(module: Any) -> bool:
+    """Whether torch's text of a graph raises nothing, as it does for what is odd."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return True
+    for node in module.graph.nodes:
+        meta, target = node.meta, node.target
+        if type(node.name) is not str or not isinstance(meta.get("stack_trace"), _TRACE):
+            return False
+        if type(meta.get("custom")) not in (dict, type(None)):
+            return False
+        if node.op == "output" and not node.args:
+            return False
+        if getattr(target, "__module__", None) == "_operator":  # written with its sign
+            if len(node.args) < fx_graph.magic_methods.get(target.__name__, "").count("{}"):
+                return False
+    return True
 
 
 def print_readable(stock: Any, self: Any, *args: Any, **kwargs: Any) -> str:
@@ -427,7 +445,7 @@ def print_readable(stock: Any, self: Any, *args: Any, **kwargs: Any) -> str:
             and caller.f_code.co_name == "serialize_graph"
             and caller.f_globals is vars(serialize)
             and not serialize.log.isEnabledFor(logging.DEBUG)
-            and all(isinstance(node.meta.get("stack_trace"), _TRACE) for node in self.graph.nodes)
+            and all(_is_printable(module) for module in self.modules())
         ):
             return ""
     return stock(self, *args, **kwargs)

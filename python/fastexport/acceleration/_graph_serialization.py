@@ -11,7 +11,7 @@ from torch._export.serde import schema, serialize
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConfig, FakeTensorMode
 
 from fastexport.acceleration import _schema_plans
-from fastexport.acceleration._known import is_known
+from fastexport.acceleration._known import are_known, is_known
 from fastexport.acceleration._replacement import Replacement
 from fastexport.acceleration._verify import verify_result
 
@@ -67,13 +67,86 @@ _serialize_sym_int: Any = (
 # ---- load
 
 
+class FakeKind:
+    """Fake tensors of one kind: all of the same mode, sizes, strides and so on, each with a storage of its own.
+
+    Args:
+        fake: the first of them, made by torch.
+        sizes, strides: of it, for which a meta tensor can be made.
+    """
+
+    __slots__ = ("_bytes", "_facts", "_guard", "_model", "_options", "_requires_grad", "_symbolic")
+
+    def __init__(self, fake: FakeTensor, sizes: tuple[Any, ...], strides: tuple[Any, ...]) -> None:
+        self._facts = dict(vars(fake))
+        self._guard = _WARN if fake.fake_mode._allow_unsafe_data_ptr_access else _THROW
+        self._requires_grad = fake.requires_grad
+        self._options = sizes, strides, fake.dtype
+        self._symbolic = not {int}.issuperset(map(type, sizes + strides))
+        self._model: torch.Tensor | None = None
+        self._bytes: Any = None
+
+    def make(self) -> FakeTensor:
+        """Another one."""
+        elem = self._symbolic_elem() if self._symbolic else self._elem()
+        device = self._facts["_fake_device"]
+        if _is_made_as_known():
+            fake: Any = torch.Tensor._make_subclass(
+                FakeTensor, elem, False, dispatch_device=True, device_for_backend_keys=device
+            )
+            self._guard(fake)
+            vars(fake).update(self._facts)
+        else:
+            fake = FakeTensor(self._facts["fake_mode"], elem, device)
+        return fake.requires_grad_(True) if self._requires_grad else fake
+
+    def _elem(self) -> torch.Tensor:
+        sizes, strides, dtype = self._options
+        return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+
+    def _symbolic_elem(self) -> torch.Tensor:
+        """As `_elem`; but the number of its bytes, for which torch multiplies symbols, is that of a model."""
+        if self._model is None:
+            self._model = self._elem()
+            self._bytes = self._model.untyped_storage().nbytes()
+        elem = self._model.data
+        torch._functionalize_unsafe_set(elem, _holder(self._bytes))
+        return elem
+
+
+def _holder(nbytes: Any) -> torch.Tensor:
+    """A tensor with a new storage of so many bytes, all of nothing."""
+    made: torch.Tensor = torch.Tensor._make_wrapper_subclass(
+        _Holder, (0,), dtype=torch.uint8, device="meta", storage_size=nbytes
+    )
+    return made
+
+
+class _Holder(torch.Tensor):
+    """It holds a storage, and nothing can be done with it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+_WARN, _THROW = torch._C._set_warn_deprecated_on_mutable_data_ptr, torch._C._set_throw_on_mutable_data_ptr
+_MAKING = {"__new__": "edc72218ee23ca6c", "__init__": "79b87fdbed0518e2"}
+_MAKERS = (FakeTensor.__new__, FakeTensor.__init__) if are_known(vars(FakeTensor), _MAKING) else None
+
+
+def _is_made_as_known() -> bool:
+    """Whether fake tensors are made in the way that FakeKind says in other words."""
+    return (FakeTensor.__new__, FakeTensor.__init__) == _MAKERS
+
+
 class _Memo:
     """What was made for one deserializer, for use again while it works."""
 
     __slots__ = ("fakes", "stacks")
 
     def __init__(self) -> None:
-        self.fakes: dict[Any, tuple[torch.dtype, torch.device]] = {}
+        self.fakes: dict[Any, FakeKind] = {}
         self.stacks: dict[tuple[str, str], dict[str, Any]] = {}
 
 
@@ -88,7 +161,7 @@ def _memo_of(deserializer: Any) -> _Memo:
 
 
 def deserialize_tensor_meta(stock: Any, self: Any, tensor_meta: Any) -> Any:
-    """A fake tensor; all but the first of their kind are made from a meta tensor, without dispatch.
+    """A fake tensor; all but the first of their kind are made without dispatch.
 
     The first goes the long way, so that it is seen whether there can be such a tensor.
     """
@@ -100,12 +173,9 @@ def deserialize_tensor_meta(stock: Any, self: Any, tensor_meta: Any) -> Any:
     kind = fakes.get((mode, key))
     if kind is None:
         fake = stock.__wrapped__(self, tensor_meta)
-        fakes[mode, key] = fake.dtype, fake.fake_device
+        fakes[mode, key] = FakeKind(fake, key[0], key[1])
         return fake
-    sizes, strides, *_, requires_grad = key
-    dtype, device = kind
-    fake = FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
-    return fake.requires_grad_(True) if requires_grad else fake
+    return kind.make()
 
 
 def _static_key(tensor_meta: Any) -> tuple[Any, ...] | None:
@@ -143,6 +213,7 @@ def _plain_context() -> bool:
         and not torch.are_deterministic_algorithms_enabled()
         and not torch.compiler.is_exporting()
         and not FakeTensorConfig.debug
+        and not torch._functorch.config.fake_tensor_propagate_real_tensors
     )
 
 

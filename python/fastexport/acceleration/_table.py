@@ -13,6 +13,7 @@ _FAMILIES: tuple[str, ...] = (
     "_graphs",
     "_copies",
     "_export",
+    "_archives",
     "_serialization",
     "_graph_serialization",
     "_matching",
