@@ -289,16 +289,17 @@ typedef struct {
     const char *at;
 } schema_order;
 
-/* Go on in the schema to an argument, or to the end; what can't be left out and is passed over is missing. */
+/* Go on in the schema to an argument. What can't be left out must not be passed over; what is missing at the end is the
+ * verifier's affair. */
 static void check_order(pt2_graph_reader *g, const json_node *n, schema_order *o, yyjson_val *name,
                         const pt2_path *path)
 {
-    const char *text = name ? unsafe_yyjson_get_str(name) : "";
-    size_t len = name ? unsafe_yyjson_get_len(name) : 0;
+    const char *text = unsafe_yyjson_get_str(name);
+    size_t len = unsafe_yyjson_get_len(name);
     fe_argument a;
 
     while (o->op && fe_operator_next_argument(o->op, &o->at, &a)) {
-        if (name && a.name_len == len && memcmp(a.name, text, len) == 0)
+        if (a.name_len == len && memcmp(a.name, text, len) == 0)
             return;
         if (!a.has_default && !a.keyword_only) {
             pt2_warn_node(
@@ -308,12 +309,11 @@ static void check_order(pt2_graph_reader *g, const json_node *n, schema_order *o
             o->op = NULL;
         }
     }
-    if (name && o->op)
+    if (o->op)
         pt2_warn_node(
             g->reader->report, PT2_GRAPH, path, n->shown,
             "the argument '%.200s' is not in the schema, or not where it stands there; torch goes by the names", text);
-    if (name)
-        o->op = NULL;
+    o->op = NULL;
 }
 
 /* torch writes the names of keyword arguments into code. */
@@ -358,7 +358,6 @@ static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args
         if (pt2_read_argument(g, in.value, &at, out) < 0)
             return -1;
     }
-    check_order(g, n, &order, NULL, inputs);
     return 0;
 }
 
