@@ -444,14 +444,19 @@ def replaced_in_calls(graph: Graph) -> dict[str, str]:
 
     The others go by the names that they have in the file, as far as they are of the file.
     """
-    called = {old: now for old, now in graph._called().items() if now is not None and now != old}
-    if not called:
+    called = graph._called()
+    changed = []
+    for old in called:  # keys alone, and no comprehension: CPython 3.11 can't make the others when memory runs out
+        if called[old] is not None and called[old] != old:
+            changed.append(old)
+    if not changed:
         return {}
     renamed = graph._renamed()
     in_file = {now: old for old, now in renamed.items() if now is not None}
     replaced = {}
-    for old, now in called.items():  # as a comprehension it leaks in CPython 3.11 when memory runs out
-        if renamed.get(old) != now:
+    for old in changed:
+        now = called[old]
+        if now is not None and renamed.get(old) != now:
             replaced[old] = in_file.get(now, now)
     return replaced
 
