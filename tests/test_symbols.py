@@ -700,6 +700,14 @@ def batched(tmp_path_factory):
     return torch, ep, fastexport.load(path)
 
 
+def test_shapes_of_a_program_whose_size_has_no_end():
+    torch = pytest.importorskip("torch")
+    sizes = {"input": {0: torch.export.Dim("batch")}}
+    ep = torch.export.export(torch.nn.Linear(4, 3), (torch.ones(2, 4),), dynamic_shapes=sizes)
+    (symbol,) = map(str, ep.range_constraints)
+    assert evaluate_shapes(fastexport.from_export(ep), {symbol: 10**6})["linear"] == (10**6, 3)
+
+
 @pytest.mark.parametrize("size", [2, 7, 64])
 def test_shapes_of_a_program_are_those_of_its_run(batched, size):
     torch, ep, program = batched

@@ -488,8 +488,8 @@ def _value_of(graph: Graph, name: str) -> Any:
 
 
 def _bound(value: Any) -> int | None:
-    """An end of a range; None for infinity."""
-    return None if value.is_infinite else int(value)
+    """An end of a range; None for infinity, which sympy and torch have of several kinds."""
+    return int(value) if value.is_Integer else None
 
 
 def _signature_for_torch(signature: ours.ExportGraphSignature) -> torch_signature.ExportGraphSignature:
