@@ -248,13 +248,13 @@ const char called_doc[] = "_called($self, /)\n--\n\n"
 PyObject *Graph_called(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     GraphObject *g = (GraphObject *)self;
-    const fe_signature *s = g->core->signature;
     PyObject *names = graph_readable(g) < 0 ? NULL : PyDict_New();
-    int result = names ? 0 : -1;
+    int result = 0;
 
     if (!names)
         return NULL;
     graph_pin(g);
+    const fe_signature *s = g->core->signature; /* not sooner: both calls above may let others change the graph */
     for (uint32_t i = 0; result == 0 && s && i < s->called_count; i++)
         result = add_name_now(g, &s->called[i], names);
     graph_unpin(g);
