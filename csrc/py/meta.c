@@ -131,8 +131,10 @@ PyObject *Graph_nodes_holding(PyObject *self, PyObject *const *args, Py_ssize_t 
         return PyErr_Format(PyExc_TypeError, "_nodes_holding() takes a key and a type");
     if (graph_load_all_meta(g) < 0 || graph_meta_key(g, args[0], false, &key) < 0 || !(list = PyList_New(0)))
         return NULL;
-    if (graph_readable(g) < 0)
-        Py_CLEAR(list);
+    if (graph_readable(g) < 0) {
+        Py_DECREF(list);
+        return NULL;
+    }
     graph_pin(g);
     for (uint32_t id = g->core->nodes[FE_ROOT].next; list && id != FE_ROOT; id = g->core->nodes[id].next) {
         uint32_t object = fe_meta_get(g->core->details[id].meta, key);

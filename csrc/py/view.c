@@ -79,12 +79,23 @@ static int take_description(view *v, PyObject *parts, pt2_object *out)
     return 0;
 }
 
+/* The name of an object's class, for messages; a copy, as Python code may rename the class. */
+static const char *class_name(view *v, const PyObject *o)
+{
+    PyObject *name = PyUnicode_FromString(Py_TYPE(o)->tp_name);
+    const char *text = name ? hold_text(v, name) : NULL;
+
+    Py_XDECREF(name);
+    return text;
+}
+
 /* with_torch: torch is loaded, so that anything may be a dtype or operator of its. */
 static int describe(const view_maker *m, view *v, PyObject *o, bool with_torch, pt2_object *out)
 {
     module_state *st = v->owner->state;
 
-    out->text = Py_TYPE(o)->tp_name; /* for messages; the object, and so its class, stays alive with the graph */
+    if (!(out->text = class_name(v, o)))
+        return -1;
     if (!m->describe && !with_torch && !is_described(st, o))
         return 0;
     Py_INCREF(o); /* what runs now may take it out of the graph */
@@ -158,6 +169,8 @@ static int are_of_file(view *v, uint32_t id, PyObject *texts)
 /* The texts of a node as the maker's function gives them. */
 static PyObject *encode(const view_maker *m, const view *v, uint32_t id)
 {
+    if (graph_load_meta(v->owner, id) < 0)
+        return NULL;
     bool is_input = v->owner->core->nodes[id].op == FE_OP_PLACEHOLDER;
     PyObject *name = string_to_python(v->owner->core->details[id].name);
     PyObject *meta = name ? meta_to_dict(v->owner, id) : NULL, *texts = NULL;
