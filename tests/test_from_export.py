@@ -225,9 +225,14 @@ def test_all_else_is_shared(name):
     program = exported(name)
     ep = fastexport.from_export(program)
     back = ep.to_torch()
-    for part in ("state_dict", "constants", "range_constraints", "module_call_graph", "example_inputs"):
+    for part in ("range_constraints", "module_call_graph", "example_inputs"):
         assert getattr(ep, part) is getattr(program, part)
         assert getattr(back, part) is getattr(program, part)
+    for part in ("state_dict", "constants"):
+        for held in (getattr(ep, part), getattr(back, part)):
+            theirs = getattr(program, part)
+            assert type(held) is type(theirs) and held is not theirs and list(held) == list(theirs)
+            assert all(value is theirs[key] for key, value in held.items())
     assert back.verifiers == program.verifiers
     assert ep.dialect == program.dialect
     assert ep.guards == program._guards_code
@@ -435,10 +440,46 @@ def test_copies():
     twin = copy.deepcopy(ep)
     assert twin.graph == ep.graph
     assert twin.graph is not ep.graph
-    assert twin.state_dict is ep.state_dict
+    assert copy.copy(ep).state_dict.items() == ep.state_dict.items()
     assert_same_programs(twin.to_torch(), exported("cond"), sharing=False)
     plain = fastexport.from_export(exported("plain"))
     assert str(pickle.loads(pickle.dumps(plain)).graph) == str(plain.graph)
+
+
+def test_weights_of_copies_are_apart():
+    program = torch.export.export(Twins(), (torch.ones(2, 4),))
+    before = dict(program.state_dict)
+    ep = fastexport.from_export(program)
+    deep, shallow = copy.deepcopy(ep), copy.copy(ep)
+    assert deep.state_dict.keys() == before.keys()
+    with torch.no_grad():
+        for value in deep.state_dict.values():
+            value.zero_()
+    for other in (deep, shallow, fastexport.from_export(program), ep.to_torch()):
+        other.state_dict.clear()
+        other.constants["more"] = torch.ones(1)
+    assert ep.state_dict == program.state_dict == before and all(value.any() for value in before.values())
+    assert ep.constants == program.constants == {}
+    tied = copy.deepcopy(ep).state_dict
+    assert tied["a.weight"].data_ptr() == tied["b.weight"].data_ptr()
+
+
+class Twins(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.spare = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+def test_weights_can_be_replaced_after_others_were_removed():
+    ep = fastexport.from_export(torch.export.export(Twins(), (torch.ones(2, 4),)))
+    assert "p_spare_weight" in ep.remove_unused_inputs()
+    ep.state_dict["b.bias"] = torch.nn.Parameter(torch.full((4,), 7.0))
+    assert "spare.weight" not in ep.state_dict
+    assert ep.to_torch().state_dict["b.bias"][0] == ep.state_dict["b.bias"][0] == 7
 
 
 def test_attributes_cannot_be_set():

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
-from collections.abc import Collection, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -86,8 +87,8 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
         program.graph_module,
         list(signature.input_specs),
         list(signature.output_specs),
-        program.state_dict,
-        program.constants,
+        _own(program.state_dict),
+        _own(program.constants),
         program.range_constraints,
         program.module_call_graph,
         program.example_inputs,
@@ -95,6 +96,11 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
         program._guards_code,
     )
     return TorchProgram(source, graph)
+
+
+def _own(values: dict[str, Any]) -> dict[str, Any]:
+    """A dict of one's own, with the same values; torch's have a kind and attributes, which are kept."""
+    return copy.copy(values) if type(values) in (dict, OrderedDict) else dict(values)
 
 
 def _called(entries: list[Any]) -> Iterator[str]:
@@ -182,7 +188,7 @@ class TorchProgram(ExportedProgram):
 
     @property
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
-        """Parameters and persistent buffers by name: torch's own dict, unless inputs were removed."""
+        """Parameters and persistent buffers by name: torch's own tensors, in a dict of this program's."""
         return self._without_dropped(self._source.state_dict)
 
     @property
@@ -191,10 +197,9 @@ class TorchProgram(ExportedProgram):
         return self._without_dropped(self._source.constants)
 
     def _without_dropped(self, values: dict[str, Any]) -> dict[str, Any]:
-        dropped = self._inputs.dropped()
-        if dropped.isdisjoint(values):
-            return values
-        return {name: value for name, value in values.items() if name not in dropped}
+        for name in self._inputs.dropped().intersection(values):
+            del values[name]
+        return values
 
     def _attribute(self, node: Node) -> Any:
         found: Any = self._source.module
@@ -393,11 +398,11 @@ class TorchProgram(ExportedProgram):
             return _torch_export.create_program(
                 module,
                 self._torch_signature(),
-                self.state_dict,
+                _own(self.state_dict),
                 source.range_constraints,
                 _torch_export.make_repeats_apart(module, self._calls_now()),
                 source.example_inputs,
-                self.constants,
+                _own(self.constants),
                 source.verifiers,
                 source.guards_code,
                 checked=True,
@@ -440,9 +445,17 @@ class TorchProgram(ExportedProgram):
     # ---- copies and text
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchProgram:
-        """The graph is copied, the rest is shared: a program does not write to its weights."""
+        """Graph, weights and constants are copied, ties kept; the rest, which nothing writes to, is shared."""
+        return self._twin(memo, lambda values: copy.deepcopy(values, memo))
+
+    def __copy__(self) -> TorchProgram:
+        """The graph is copied; weights and constants are shared, in dicts of the copy's own."""
+        return self._twin({}, _own)
+
+    def _twin(self, memo: dict[int, Any], copied: Callable[[dict[str, Any]], dict[str, Any]]) -> TorchProgram:
+        source = self._source._replace(state_dict=copied(self.state_dict), constants=copied(self.constants))
         graph = copy.deepcopy(self._graph, memo)
-        twin = TorchProgram(self._source, graph)
+        twin = TorchProgram(source, graph)
         object.__setattr__(twin, "_inputs", self._inputs.copy_for(graph))
         memo[id(self)] = twin
         return twin
