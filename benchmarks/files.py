@@ -18,20 +18,14 @@ middle of them counts. Memory is the growth of a fresh process's peak.
 
 import argparse
 import gc
-import json
-import logging
 import os
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-import tomllib
-import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +33,13 @@ import torch
 
 import fastexport
 import measure
+import rows
 import synthetic_file
-import zoo
-from measure import Spread
+from exported import Kind, entries, our_facts, same, tensor_facts, texts
 from progress import Bar, waiting
-from run import number, put_into_readme, size_text
+from rows import GIB, OURS_A_ROUND
+from run import size_text
 
-HERE = Path(__file__).parent
-OURS_A_ROUND = 5
-GIB = 1 << 30
 SLACK = 1 << 20  # bytes that load may read beyond an archive without its weights
 NEW_NAME = "renamed_by_the_benchmark"
 
@@ -60,64 +52,13 @@ SHOW = "show FILE, from process start"
 VERSION = "--version, from process start"
 TREE, PYTHON_TREE = "peak memory of load, by yyjson's tree", "peak memory of load, by json.loads"
 READS, READS_UNVERIFIED = "bytes read by load", "bytes read by load, verify=False"
+KINDS = (Kind("llama", 128), Kind("bert", 64, dynamic=True), Kind("bert", 64, decomposed=True))
 TARGETS = {LOAD: 200, TEXT: 20, SAVE: 200, EDIT: 200, SHOW: 100}
 GROWING = ("growth of load + verify", "growth of str(graph)", "growth of save after an edit")
 MOST = {TREE: 1.2, **dict.fromkeys(GROWING, 1.5)}
 LESS = {TREE, PYTHON_TREE, READS, READS_UNVERIFIED, *GROWING}  # is better
 
 Times = dict[str, tuple[float, float]]  # CPU and wall seconds, by job
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A model to export."""
-
-    name: str
-    layers: int
-    dynamic: bool = False
-    decomposed: bool = False
-
-    @property
-    def title(self) -> str:
-        how = ", dynamic sizes" * self.dynamic + ", decomposed" * self.decomposed
-        return f"{self.name}, {self.layers} block{'s' * (self.layers > 1)}{how}"
-
-    def write(self, path: Path) -> None:
-        module, args = zoo.build(self.name, self.layers)
-        sizes = (tuple({0: torch.export.Dim.AUTO} for _ in args),) if self.dynamic else None
-        with torch.no_grad():
-            program = torch.export.export(module, args, dynamic_shapes=sizes)
-            if self.decomposed:
-                program = program.run_decompositions()
-        torch.export.save(program, path)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run bench files", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="REGEX", help="only rows whose title (job, file) matches")
-    parser.add_argument("--rounds", type=int, default=3, help="of each row (3)")
-    parser.add_argument("--quick", action="store_true", help="one round, on small files")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too")
-    parser.add_argument(
-        "--markdown",
-        metavar="FILE",
-        nargs="?",
-        const=str(HERE / "FILES.md"),
-        help="write a report too (default file: benchmarks/FILES.md)",
-    )
-    parser.add_argument("--readme", action="store_true", help="put the ratios into the README's table")
-    args = parser.parse_args()
-    args.rounds = 1 if args.quick else args.rounds
-    args.kinds = [
-        Kind("llama", 4 if args.quick else 128),
-        Kind("bert", 1 if args.quick else 64, dynamic=True),
-        Kind("bert", 1 if args.quick else 64, decomposed=True),
-    ]
-    if args.quick:
-        del args.kinds[2]
-    args.weights = 64 << 20 if args.quick else GIB
-    args.sizes = (1000, 10_000) if args.quick else (10_000, 200_000)
-    return args
 
 
 # ---- both sides ----------------------------------------------------------------------------------
@@ -187,15 +128,10 @@ def middle(times: list[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
 
 
-def environment() -> dict[str, str]:
-    """That of processes: modules are compiled once, as an installation does it, not at each start."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
 def process(*command: str) -> tuple[float, float]:
     """CPU and wall seconds of a process, whose output is thrown away."""
     start = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment())
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=measure.environment())
     assert child.stderr is not None
     message = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
@@ -217,34 +153,6 @@ def torch_command(path: Path) -> list[str]:
 
 
 # ---- equal results -------------------------------------------------------------------------------
-
-
-def same(what: str, expected: object, found: object) -> None:
-    if expected != found:
-        raise RuntimeError(f"not timed, for results differ: {what}")
-
-
-def entries(path: Path) -> dict[str, bytes]:
-    """What an archive holds, by the names below its top folder."""
-    with zipfile.ZipFile(path) as archive:
-        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
-
-
-def texts(constraints: Any) -> list[tuple[str, str]]:
-    return [(str(size), str(limits)) for size, limits in constraints.items()]
-
-
-def tensor_facts(tensors: Any) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    """Of torch's tensors."""
-    found = {}
-    for name, tensor in tensors.items():
-        flat = tensor.detach().contiguous().flatten().view(torch.uint8)
-        found[name] = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), flat.numpy().tobytes()
-    return found
-
-
-def our_facts(tensors: Any) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    return {name: (str(t.dtype).removeprefix("torch."), tuple(t.shape), t.tobytes()) for name, t in tensors.items()}
 
 
 def check(path: Path, out: Path, edits: bool = True) -> None:
@@ -276,19 +184,26 @@ def check_output(path: Path) -> None:
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-class Run:
-    """Measures what was asked for and collects the rows."""
+class Run(rows.Rows):
+    name, what = "files", "file"
+    title = ".pt2 files: fastexport beside torch.export"
+    conditions = ", without `accelerate()`"
+    notes = (
+        "- CPU time, imports excluded; *from process start*: wall time of processes, imports included. Medians over",
+        "  the rounds, both in turn. Graphs, signatures, weights, saved files and printed texts were compared first.",
+        "- *peak memory*: growth of a fresh process's peak; beside it, in the column *torch*, that of parsing the",
+        "  JSON documents alone; the ratio is ours by that. *bytes read*: beside the archive without its weights.",
+        "- *growth*: time per node of the larger file by that of the smaller, which stands in the column *torch*.",
+    )
 
     def __init__(self, args: argparse.Namespace, folder: Path):
-        self.args, self.folder = args, folder
+        super().__init__(args, folder)
         self.out = folder / "saved.pt2"
-        self.rows: list[dict[str, Any]] = []
-        self.references: dict[str, float] = {}
+        self.kinds = [Kind("llama", 4), Kind("bert", 1, dynamic=True)] if args.quick else list(KINDS)
+        self.weights = 64 << 20 if args.quick else GIB
+        self.sizes = (1000, 10_000) if args.quick else (10_000, 200_000)
 
-    def wants(self, job: str, file: str) -> bool:
-        return bool(re.search(self.args.only or "", f"{job}, {file}"))
-
-    def add(
+    def add_row(
         self,
         job: str,
         file: str,
@@ -299,26 +214,11 @@ class Run:
         most: float | None = None,
         **more: Any,
     ) -> None:
-        """A row. Its ratio is the baseline by ours; where less is better, ours by the baseline, with a bound."""
-        target = None if self.args.quick else TARGETS.get(job)
-        if most is None and not self.args.quick:
-            most = MOST.get(job)
-        ratio = measure.ratio(fast, slow) if job in LESS else measure.ratio(slow, fast)
-        row = {
-            "job": job,
-            "file": file,
-            "nodes": nodes,
-            "unit": unit,
-            "baseline": asdict(Spread.of(slow)),
-            "fastexport": asdict(Spread.of(fast)),
-            "ratio": asdict(ratio),
-            "target": target,
-            "at_most": most,
-            "reached": ratio.median >= target if target else ratio.median <= most if most else None,
-            "rounds": len(slow),
-        } | more
-        self.rows.append(row)
-        print(line(row), flush=True)
+        """A row, with the target of its job."""
+        goals = {} if self.args.quick else {"target": TARGETS.get(job), "most": MOST.get(job)}
+        if most is not None:
+            goals["most"] = most
+        self.add(job, file, nodes, slow, fast, unit=unit, inverse=job in LESS, **goals, **more)
 
     def add_times(
         self, job: str, file: str, nodes: int, slow: list[tuple[float, float]], fast: Any, which: int
@@ -326,7 +226,7 @@ class Run:
         """A row of seconds; which: 0, CPU time, or 1, wall time. The other's ratio is kept beside it."""
         milliseconds = [[t[which] * 1e3 for t in side] for side in (slow, fast)]
         other = measure.ratio([t[1 - which] for t in slow], [t[1 - which] for t in fast]).median
-        self.add(job, file, nodes, "ms", *milliseconds, **{("wall_ratio", "cpu_ratio")[which]: other})
+        self.add_row(job, file, nodes, "ms", *milliseconds, **{("wall_ratio", "cpu_ratio")[which]: other})
 
     # ---- exported files
 
@@ -337,7 +237,7 @@ class Run:
             return
         path = self.folder / f"{kind.name}.pt2"
         with waiting(f"exporting {kind.title}", 0.6 * kind.layers):
-            kind.write(path)
+            torch.export.save(kind.export(), path)
         gc.collect()
         with waiting(f"comparing {kind.title}", 0.4 * kind.layers):
             check(path, self.out, edits=EDIT in in_process)
@@ -383,7 +283,7 @@ class Run:
     # ---- made-up files
 
     def memory(self) -> None:
-        size, nodes = self.args.weights, self.args.sizes[-1] if self.args.quick else 10_000
+        size, nodes = self.weights, self.sizes[-1] if self.args.quick else 10_000
         file = f"made up, {size >> 20} MiB of weights"
         jobs = [job for job in (TREE, PYTHON_TREE, READS, READS_UNVERIFIED) if self.wants(job, file)]
         if not jobs:
@@ -397,27 +297,25 @@ class Run:
             for i in range(self.args.rounds):
                 bar.update(i / self.args.rounds, file)
                 for how, measured in found.items():
-                    command = [sys.executable, str(HERE / "file_memory.py"), how, str(path), str(small)]
-                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
-                    measured.append(json.loads(done.stdout))
+                    measured.append(measure.told_by("file_memory.py", how, str(path), str(small)))
 
         def megabytes(how: str, what: str = "growth") -> list[float]:
             return [measured[what] / 1e6 for measured in found[how]]
 
         for job, tree in ((TREE, "yyjson"), (PYTHON_TREE, "json")):
             if job in jobs:
-                self.add(job, file, nodes, "MB", megabytes(tree), megabytes("load"))
+                self.add_row(job, file, nodes, "MB", megabytes(tree), megabytes("load"))
         with zipfile.ZipFile(path) as archive:
             weights = sum(i.file_size for i in archive.infolist() if re.search(r"/weight_\d+$", i.filename))
         least = path.stat().st_size - weights
         for job, how in ((READS, "load"), (READS_UNVERIFIED, "unverified")):
             if job in jobs:
                 read = megabytes(how, "read")
-                self.add(job, file, nodes, "MB", [least / 1e6] * len(read), read, most=(least + SLACK) / least)
+                self.add_row(job, file, nodes, "MB", [least / 1e6] * len(read), read, most=(least + SLACK) / least)
         path.unlink()
 
     def growth(self) -> None:
-        small, large = self.args.sizes
+        small, large = self.sizes
         file = f"made up, {size_text(large)} beside {size_text(small)}"
         jobs = [job for job in GROWING if self.wants(job, file)]
         if not jobs:
@@ -437,7 +335,7 @@ class Run:
         for job, by_size in found.items():
             few = by_size[small]
             few = [statistics.median(few[i : i + OURS_A_ROUND]) for i in range(0, len(few), OURS_A_ROUND)]
-            self.add(job, file, nodes[large], "ns", few, by_size[large])
+            self.add_row(job, file, nodes[large], "ns", few, by_size[large])
         for path in paths.values():
             path.unlink()
 
@@ -449,7 +347,7 @@ class Run:
         return load[0], text[0], save[0]
 
     def all(self) -> None:
-        for kind in self.args.kinds:
+        for kind in self.kinds:
             self.exported(kind)
         self.version()
         if any(self.wants(job, "made up") for job in (*GROWING, TREE, PYTHON_TREE, READS, READS_UNVERIFIED)):
@@ -460,120 +358,5 @@ class Run:
         self.growth()
 
 
-# ---- showing -------------------------------------------------------------------------------------
-
-HEAD = ("job", "file", "nodes", "torch", "fastexport", "ratio", "quarters", "target", "met")
-WIDTHS = (41, 32, 8, 12, 12, 8, 12, 14, 3)
-
-
-def goal(row: dict[str, Any]) -> str:
-    if row["target"] is not None:
-        return f"{row['target']:g}x"
-    return "" if row["at_most"] is None else f"at most {row['at_most']:.3g}x"
-
-
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    ratio = row["ratio"]
-    return (
-        row["job"],
-        row["file"],
-        f"{row['nodes']:,}" if row["nodes"] else "",
-        f"{number(row['baseline']['median'])} {row['unit']}",
-        f"{number(row['fastexport']['median'])} {row['unit']}",
-        f"{number(ratio['median'])}x",
-        f"{number(ratio['low'])}-{number(ratio['high'])}" if row["rounds"] > 1 else "",
-        goal(row),
-        {None: "", True: "yes", False: "NO"}[row["reached"]],
-    )
-
-
-def aligned(texts: tuple[str, ...]) -> str:
-    pairs = zip(texts, WIDTHS, strict=True)
-    return "  ".join(f"{c:<{w}}" if i < 2 else f"{c:>{w}}" for i, (c, w) in enumerate(pairs)).rstrip()
-
-
-def line(row: dict[str, Any]) -> str:
-    return aligned(cells(row))
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The results as a report. What bounds a row that falls short is told in bounds.toml."""
-    with (HERE / "bounds.toml").open("rb") as f:
-        bounds = tomllib.load(f)
-    machine, rows = result["machine"], result["rows"]
-    short = [row for row in rows if row["reached"] is False]
-    lines = [
-        "# .pt2 files: fastexport beside torch.export",
-        "",
-        f"Made by `./run bench files --markdown` on {result['date']}; edit `bounds.toml`, not this file.",
-        "",
-        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}",
-        f"- Python {machine['python']}, torch {machine['torch']}, one torch thread, without `accelerate()`",
-        "- CPU time, imports excluded; *from process start*: wall time of processes, imports included. Medians over",
-        "  the rounds, both in turn. Graphs, signatures, weights, saved files and printed texts were compared first.",
-        "- *peak memory*: growth of a fresh process's peak; beside it, in the column *torch*, that of parsing the",
-        "  JSON documents alone; the ratio is ours by that. *bytes read*: beside the archive without its weights.",
-        "- *growth*: time per node of the larger file by that of the smaller, which stands in the column *torch*.",
-        *(f"- `{name}` takes {number(value)} ms from process start." for name, value in result["references"].items()),
-        "",
-        f"| {' | '.join(HEAD)} |",
-        f"|---|---|{'---:|' * (len(HEAD) - 2)}",
-        *(f"| {' | '.join(cells(row))} |" for row in rows),
-        "",
-        "## Short of the target",
-        "",
-        *(
-            f"- {row['job']}, {row['file']}: {number(row['ratio']['median'])}x of {goal(row)}. "
-            f"{bounds.get(row['job'], '')}".rstrip()
-            for row in short
-        ),
-        *([] if short else ["None."]),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def update_readme(rows: list[dict[str, Any]]) -> None:
-    """Write the rows that have a target between the marks in the README."""
-    lines = ["| job | file | target | fastexport |", "|---|---|---:|---:|"]
-    for row in rows:
-        if goal(row):
-            lines.append(f"| {row['job']} | {row['file']} | {goal(row)} | {number(row['ratio']['median'])}x |")
-    put_into_readme("files", lines)
-
-
-def main() -> int:
-    args = arguments()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    machine = measure.machine()
-    print(f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, torch {machine['torch']}")
-    print(aligned(HEAD), flush=True)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        running = Run(args, Path(folder))
-        running.all()
-    if not running.rows:
-        print("no row matches", file=sys.stderr)
-        return 2
-    for name, value in running.references.items():
-        print(f"{name}: {number(value)} ms")
-    result = {
-        "schema": 1,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine,
-        "seconds": round(time.monotonic() - start),
-        "references": running.references,
-        "rows": running.rows,
-    }
-    if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
-    if args.markdown:
-        Path(args.markdown).write_text(markdown(result))
-    if args.readme:
-        update_readme(running.rows)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rows.main(Run, __doc__.splitlines()[0]))

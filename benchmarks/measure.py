@@ -7,14 +7,17 @@ input gets a fresh one each time. Neither the making nor the walk is timed.
 """
 
 import gc
+import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -169,6 +172,20 @@ def _trim() -> None:
 def _resident() -> int:
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def environment() -> dict[str, str]:
+    """That of processes: modules are compiled once, as an installation does it, not at each start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def told_by(script: str, *args: str) -> dict[str, int]:
+    """The JSON object that a script of this folder prints, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name(script)), *args]
+    found: dict[str, int] = json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment()).stdout
+    )
+    return found
 
 
 def machine() -> dict[str, Any]:

@@ -15,8 +15,7 @@ import torch
 from torch.export.graph_signature import ExportGraphSignature
 
 import fastexport
-import zoo
-from files import Kind, entries, our_facts, same, tensor_facts, texts
+from exported import Kind, entries, our_facts, same, tensor_facts, texts
 from measure import Job
 
 aten = torch.ops.aten
@@ -50,17 +49,9 @@ class Source:
         self.kind = kind
         self.path, self.out = folder / "program.pt2", folder / "saved.pt2"
 
-    @property
-    def title(self) -> str:
-        return self.kind.title
-
     @cached_property
     def program(self) -> torch.export.ExportedProgram:
-        module, args = zoo.build(self.kind.name, self.kind.layers)
-        sizes = (tuple({0: torch.export.Dim.AUTO} for _ in args),) if self.kind.dynamic else None
-        with torch.no_grad():
-            program = torch.export.export(module, args, dynamic_shapes=sizes)
-            return program.run_decompositions() if self.kind.decomposed else program
+        return self.kind.export()
 
     @cached_property
     def file(self) -> Path:

@@ -18,27 +18,18 @@ growth of a fresh process's peak.
 
 import argparse
 import gc
-import json
-import logging
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-import tomllib
-import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
 
 import measure
 import program_cases
-from files import GIB, OURS_A_ROUND, Kind, aligned, cells, environment, goal, line
-from measure import Job, Spread
+import rows
+from exported import Kind
+from measure import Job
 from program_cases import (
     ACCELERATED_LOAD,
     ACCELERATED_SAVE,
@@ -53,9 +44,9 @@ from program_cases import (
     Source,
 )
 from progress import Bar, waiting
-from run import number, put_into_readme, size_text
+from rows import GIB, OURS_A_ROUND
+from run import size_text
 
-HERE = Path(__file__).parent
 LLAMA = Kind("llama", 128)
 DYNAMIC = Kind("bert", 64, dynamic=True)
 DECOMPOSED = Kind("bert", 64, decomposed=True)
@@ -92,27 +83,6 @@ MOST_ROUNDS = 15
 Times = dict[str, list[float]]  # CPU seconds of each round, by row
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run bench programs", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="REGEX", help="only rows whose title (job, program) matches")
-    parser.add_argument("--rounds", type=int, default=3, help="of each row, at least (3)")
-    parser.add_argument("--quick", action="store_true", help="one round, on small programs")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON too")
-    parser.add_argument(
-        "--markdown",
-        metavar="FILE",
-        nargs="?",
-        const=str(HERE / "PROGRAMS.md"),
-        help="write a report too (default file: benchmarks/PROGRAMS.md)",
-    )
-    parser.add_argument("--readme", action="store_true", help="put the ratios into the README's table")
-    args = parser.parse_args()
-    args.rounds = 1 if args.quick else args.rounds
-    args.counts = (20, 40) if args.quick else (500, 1000, LIMITED, 8000)
-    args.weights = 64 << 20 if args.quick else GIB
-    return args
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
@@ -141,48 +111,29 @@ def timed(case: Case, rounds: int, budget: float, tick: Callable[[], object]) ->
     return slow, fast
 
 
-class Run:
-    """Measures what was asked for and collects the rows."""
+class Run(rows.Rows):
+    name, what = "programs", "program"
+    title = "Programs of torch: fastexport beside torch.export"
+    notes = (
+        "- CPU time, medians over the rounds, both in turn, on the same program. Programs with all their meta, files,",
+        "  and the verdicts of verifiers were compared first. torch's side is without `accelerate()`.",
+        f"- *{LOAD}* and *{ACCELERATED_LOAD}*: beside torch.export.load; *save*: beside torch.export.save.",
+        f"- *{VERIFY}*: beside torch's `Verifier().check`, of a program that was just converted; *again*: once more.",
+        f"- *{EDIT}*: beside deepcopy(graph_module), the same edit, and ExportedProgram(...).",
+        f"- *{REMOVE}*: beside erase_node for each, and ExportedProgram(...).",
+        f"- *{LIMIT}*: the limit stands in the column *torch*.",
+        "- *growth*: time for each of many by that for each of few, which stands in the column *torch*.",
+        "- *peak memory*: growth of a fresh process's peak, beside the weights themselves, or that of torch's save.",
+    )
 
     def __init__(self, args: argparse.Namespace, folder: Path):
-        self.args, self.folder = args, folder
-        self.rows: list[dict[str, Any]] = []
+        super().__init__(args, folder)
+        self.counts = (20, 40) if args.quick else (500, 1000, LIMITED, 8000)
+        self.weights = 64 << 20 if args.quick else GIB
 
-    def wants(self, job: str, program: str) -> bool:
-        return bool(re.search(self.args.only or "", f"{job}, {program}"))
-
-    def add(
-        self,
-        job: str,
-        program: str,
-        nodes: int,
-        slow: list[float],
-        fast: list[float],
-        *,
-        unit: str = "ms",
-        target: float | None = None,
-        most: float | None = None,
-        inverse: bool = False,
-    ) -> None:
-        """A row. Its ratio is the baseline by ours; where it is inverse, ours by the baseline, and less is better."""
-        if self.args.quick:
-            target = most = None
-        ratio = measure.ratio(fast, slow) if inverse else measure.ratio(slow, fast)
-        row = {
-            "job": job,
-            "file": program,
-            "nodes": nodes,
-            "unit": unit,
-            "baseline": asdict(Spread.of(slow)),
-            "fastexport": asdict(Spread.of(fast)),
-            "ratio": asdict(ratio),
-            "target": target,
-            "at_most": most,
-            "reached": ratio.median >= target if target else ratio.median <= most if most else None,
-            "rounds": len(slow),
-        }
-        self.rows.append(row)
-        print(line(row), flush=True)
+    def goal(self, value: float | None) -> float | None:
+        """A target or limit, which small programs are not held to."""
+        return None if self.args.quick else value
 
     def timed(self, case: Case, title: str) -> tuple[list[float], Times]:
         """Milliseconds."""
@@ -195,23 +146,23 @@ class Run:
         """The rows of a program of the zoo."""
         small = replace(kind, layers=4 if kind.name == "llama" else 1)
         source = Source(small if self.args.quick else kind, self.folder)
-        wanted = {job for job, of in TARGETS if of == kind and self.wants(job, source.title)}
+        wanted = {job for job, of in TARGETS if of == kind and self.wants(job, source.kind.title)}
         if not wanted:
             return
-        with waiting(f"exporting {source.title}", 0.6 * source.kind.layers):
+        with waiting(f"exporting {source.kind.title}", 0.6 * source.kind.layers):
             nodes = len(source.program.graph.nodes)
         for case in program_cases.cases_of(source):
             ours = {job: run for job, run in case.ours.items() if job in wanted}
             if ours:
-                with waiting(f"comparing {', '.join(ours)}, {source.title}", 0.2 * source.kind.layers):
+                with waiting(f"comparing {', '.join(ours)}, {source.kind.title}", 0.2 * source.kind.layers):
                     case.check()
-                slow, fast = self.timed(replace(case, ours=ours), source.title)
+                slow, fast = self.timed(replace(case, ours=ours), source.kind.title)
                 for job, times in fast.items():
-                    self.add(job, source.title, nodes, slow, times, target=TARGETS[job, kind])
+                    self.add(job, source.kind.title, nodes, slow, times, target=self.goal(TARGETS[job, kind]))
 
     def unused(self) -> None:
         """The rows of programs with unused parameters."""
-        counts = self.args.counts
+        counts = self.counts
         few, many = counts[0], counts[-1]
         for origin, removing in program_cases.REMOVING.items():
             titles = {count: f"{count:,} unused, {origin}" for count in counts}
@@ -234,7 +185,7 @@ class Run:
                 self.add(REMOVE, title, count, slow, fast[REMOVE])
             if count == LIMITED and self.wants(LIMIT, title):
                 limit = [MILLISECONDS] * len(slow)
-                self.add(LIMIT, title, count, limit, fast[REMOVE], most=1, inverse=True)
+                self.add(LIMIT, title, count, limit, fast[REMOVE], most=self.goal(1), inverse=True)
 
     def growth(self, jobs: dict[int, Job], title: str) -> None:
         """Time for each of many beside that for each of few; they take turns."""
@@ -243,11 +194,11 @@ class Run:
         for _ in range(rounds):
             for times, (count, job) in zip(each, jobs.items(), strict=True):
                 times.append(middle(job) / count * 1e9)
-        self.add(GROWTH, title, max(jobs), *each, unit="ns", most=LARGEST_GROWTH, inverse=True)
+        self.add(GROWTH, title, max(jobs), *each, unit="ns", most=self.goal(LARGEST_GROWTH), inverse=True)
 
     def memory(self) -> None:
         """The rows of the memory that saving takes."""
-        size = self.args.weights
+        size = self.weights
         title = f"{size >> 20} MiB of weights"
         jobs = [job for job in (PEAK, TORCH_PEAK) if self.wants(job, title)]
         if not jobs:
@@ -257,13 +208,11 @@ class Run:
             for i in range(self.args.rounds):
                 bar.update(i / self.args.rounds, title)
                 for how, measured in found.items():
-                    command = [sys.executable, str(HERE / "program_memory.py"), how, str(size), str(self.folder)]
-                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
-                    measured.append(json.loads(done.stdout))
+                    measured.append(measure.told_by("program_memory.py", how, str(size), str(self.folder)))
         weights, torchs = ([m[what] / 1e6 for m in found["torch"]] for what in ("weights", "growth"))
         ours = [m["growth"] / 1e6 for m in found["fastexport"]]
         if PEAK in jobs:
-            self.add(PEAK, title, 0, weights, ours, unit="MB", most=LARGEST_PEAK, inverse=True)
+            self.add(PEAK, title, 0, weights, ours, unit="MB", most=self.goal(LARGEST_PEAK), inverse=True)
         if TORCH_PEAK in jobs:
             self.add(TORCH_PEAK, title, 0, torchs, ours, unit="MB", inverse=True)
 
@@ -275,89 +224,5 @@ class Run:
         self.memory()
 
 
-# ---- showing -------------------------------------------------------------------------------------
-
-HEAD = ("job", "program", "nodes", "torch", "fastexport", "ratio", "quarters", "target", "met")
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The results as a report. What bounds a row that falls short is told in bounds.toml."""
-    with (HERE / "bounds.toml").open("rb") as f:
-        bounds = tomllib.load(f)
-    machine, rows = result["machine"], result["rows"]
-    short = [row for row in rows if row["reached"] is False]
-    lines = [
-        "# Programs of torch: fastexport beside torch.export",
-        "",
-        f"Made by `./run bench programs --markdown` on {result['date']}; edit `bounds.toml`, not this file.",
-        "",
-        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}",
-        f"- Python {machine['python']}, torch {machine['torch']}, one torch thread",
-        "- CPU time, medians over the rounds, both in turn, on the same program. Programs with all their meta, files,",
-        "  and the verdicts of verifiers were compared first. torch's side is without `accelerate()`.",
-        f"- *{LOAD}* and *{ACCELERATED_LOAD}*: beside torch.export.load; *save*: beside torch.export.save.",
-        f"- *{VERIFY}*: beside torch's `Verifier().check`, of a program that was just converted; *again*: once more.",
-        f"- *{EDIT}*: beside deepcopy(graph_module), the same edit, and ExportedProgram(...).",
-        f"- *{REMOVE}*: beside erase_node for each, and ExportedProgram(...).",
-        f"- *{LIMIT}*: the limit stands in the column *torch*.",
-        "- *growth*: time for each of many by that for each of few, which stands in the column *torch*.",
-        "- *peak memory*: growth of a fresh process's peak, beside the weights themselves, or that of torch's save.",
-        "",
-        f"| {' | '.join(HEAD)} |",
-        f"|---|---|{'---:|' * (len(HEAD) - 2)}",
-        *(f"| {' | '.join(cells(row))} |" for row in rows),
-        "",
-        "## Short of the target",
-        "",
-        *(
-            f"- {row['job']}, {row['file']}: {number(row['ratio']['median'])}x of {goal(row)}. "
-            f"{bounds.get(row['job'], '')}".rstrip()
-            for row in short
-        ),
-        *([] if short else ["None."]),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def update_readme(rows: list[dict[str, Any]]) -> None:
-    """Write the rows that have a target between the marks in the README."""
-    lines = ["| job | program | target | fastexport |", "|---|---|---:|---:|"]
-    for row in rows:
-        if goal(row):
-            lines.append(f"| {row['job']} | {row['file']} | {goal(row)} | {number(row['ratio']['median'])}x |")
-    put_into_readme("programs", lines)
-
-
-def main() -> int:
-    args = arguments()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    machine = measure.machine()
-    print(f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, torch {machine['torch']}")
-    print(aligned(HEAD), flush=True)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        running = Run(args, Path(folder))
-        running.all()
-    if not running.rows:
-        print("no row matches", file=sys.stderr)
-        return 2
-    result = {
-        "schema": 1,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine,
-        "seconds": round(time.monotonic() - start),
-        "rows": running.rows,
-    }
-    if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
-    if args.markdown:
-        Path(args.markdown).write_text(markdown(result))
-    if args.readme:
-        update_readme(running.rows)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rows.main(Run, __doc__.splitlines()[0]))

@@ -99,8 +99,8 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
 
 
 def _own(values: dict[str, Any]) -> dict[str, Any]:
-    """A dict of one's own, with the same values; torch's have a kind and attributes, which are kept."""
-    return copy.copy(values) if type(values) in (dict, OrderedDict) else dict(values)
+    """A dict of one's own, with the same values and attributes; of another class, that itself: its methods may tell."""
+    return copy.copy(values) if type(values) in (dict, OrderedDict) else values
 
 
 def _called(entries: list[Any]) -> Iterator[str]:
