@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchProgram", "export", "export_for_inference", "from_export"]
 
-# By torch's kinds, the core's numbers.
-_INPUT_NUMBERS = {torch_signature.InputKind[kind.name]: number for number, kind in enumerate(ours._INPUT_KINDS)}
-_OUTPUT_NUMBERS = {torch_signature.OutputKind[kind.name]: number for number, kind in enumerate(ours._OUTPUT_KINDS)}
+# By the names of torch's kinds, the core's numbers. Kinds themselves are hashed by Python code.
+_INPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._INPUT_KINDS)}
+_OUTPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._OUTPUT_KINDS)}
 
 
 class TorchSource(NamedTuple):
@@ -50,11 +50,13 @@ class TorchSource(NamedTuple):
         module: its GraphModule.
         inputs: its input specs, by the place that the core remembers for an input.
         outputs: likewise its output specs.
+        places: what the verifier has to know of them, as bytes.
     """
 
     module: torch.fx.GraphModule
     inputs: list[Any]
     outputs: list[Any]
+    places: tuple[bytes, bytes]
     state_dict: dict[str, Any]
     constants: dict[str, Any]
     range_constraints: dict[Any, Any]
@@ -75,18 +77,20 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
     check_parts(program)
     graph = _torch.from_fx(program.graph_module)
     signature = program.graph_signature
+    inputs, outputs = list(signature.input_specs), list(signature.output_specs)
     try:
         graph._set_signature(
-            [_input_tuple(place, spec) for place, spec in enumerate(signature.input_specs)],
-            [_output_tuple(place, spec) for place, spec in enumerate(signature.output_specs)],
+            [_input_tuple(place, spec) for place, spec in enumerate(inputs)],
+            [_output_tuple(place, spec) for place, spec in enumerate(outputs)],
             list(_called(program.module_call_graph)),
         )
     except ValueError as error:
         raise (_torch_verifier.names_nothing(program) or error) from None
     source = TorchSource(
         program.graph_module,
-        list(signature.input_specs),
-        list(signature.output_specs),
+        inputs,
+        outputs,
+        (_torch_verifier.input_bytes(inputs), _torch_verifier.output_bytes(outputs)),
         _own(program.state_dict),
         _own(program.constants),
         program.range_constraints,
@@ -111,11 +115,11 @@ def _called(entries: list[Any]) -> Iterator[str]:
 
 
 def _input_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_INPUT_NUMBERS[spec.kind], *_argument_parts(spec.arg), spec.target, bool(spec.persistent), place)
+    return (_INPUT_NUMBERS[spec.kind._name_], *_argument_parts(spec.arg), spec.target, bool(spec.persistent), place)
 
 
 def _output_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_OUTPUT_NUMBERS[spec.kind], *_argument_parts(spec.arg), spec.target, False, place)
+    return (_OUTPUT_NUMBERS[spec.kind._name_], *_argument_parts(spec.arg), spec.target, False, place)
 
 
 def _argument_parts(arg: Any) -> tuple[str | None, Any, str | None]:

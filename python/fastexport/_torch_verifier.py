@@ -49,7 +49,16 @@ if TYPE_CHECKING:
     from fastexport._graph import Graph
     from fastexport._torch_source import TorchProgram
 
-__all__ = ["RejectedProgram", "as_ours", "check", "check_additional", "names_nothing", "raise_faults"]
+__all__ = [
+    "RejectedProgram",
+    "as_ours",
+    "check",
+    "check_additional",
+    "input_bytes",
+    "names_nothing",
+    "output_bytes",
+    "raise_faults",
+]
 
 # Digests of the source texts of what is checked here in other words.
 _FUNCTIONS = {
@@ -228,26 +237,25 @@ def _class_number(arg: Any) -> int:
     return known
 
 
-def _input_byte(spec: Any) -> int:
-    unknown = spec.persistent is None and spec.kind is torch_signature.InputKind.BUFFER
-    return _class_number(spec.arg) | (_NO_PERSISTENCE if unknown else 0)
+def input_bytes(specs: list[Any]) -> bytes:
+    """What the check has to know of the inputs that torch's program has, by place."""
+    known, buffer = _CLASS_NUMBERS, torch_signature.InputKind.BUFFER
+    numbers = [known[cls] if (cls := type(spec.arg)) in known else _class_number(spec.arg) for spec in specs]
+    for place, spec in enumerate(specs):
+        if spec.kind is buffer and spec.persistent is None:
+            numbers[place] |= _NO_PERSISTENCE
+    return bytes(numbers)
+
+
+def output_bytes(specs: list[Any]) -> bytes:
+    """Likewise of the outputs."""
+    return bytes(map(_output_byte, specs))
 
 
 def _output_byte(spec: Any) -> int:
     number = _class_number(spec.arg)
     is_object = number == _CLASS_NUMBERS[torch_signature.ConstantArgument] and type(spec.arg.value) not in _IN_CORE
     return number | (_OBJECT if is_object else 0)
-
-
-def _places(program: TorchProgram) -> tuple[bytes, bytes]:
-    """What the check has to know of the inputs and outputs that torch's program had; they stay what they were."""
-    source = program._source
-    kept: Any = program.__dict__.get("_spec_bytes")
-    if kept is None or kept[0] is not source.inputs or kept[1] is not source.outputs:
-        made = bytes(map(_input_byte, source.inputs)), bytes(map(_output_byte, source.outputs))
-        kept = source.inputs, source.outputs, made
-        object.__setattr__(program, "_spec_bytes", kept)
-    return kept[2]
 
 
 def _call_faults(program: TorchProgram) -> Iterator[Fault]:
@@ -276,10 +284,8 @@ def _has_node(graph: Graph, name: str) -> bool:
 
 
 def _program_faults(program: TorchProgram, judge: _TorchJudge) -> Iterator[Fault]:
-    inputs, outputs = _places(program)
     facts = SignatureFacts(
-        inputs,
-        outputs,
+        *program._source.places,
         program.state_dict,
         program.constants,
         torch.nn.Parameter,
