@@ -3,13 +3,16 @@
 `--hypothesis-profile=default` looks for new examples instead.
 """
 
+import logging
 import os
+import warnings
 
 # Torch reads these once; it is not imported here, so that tests can see that we don't either.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
@@ -23,3 +26,13 @@ settings.load_profile("ci")
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
+@pytest.fixture
+def quiet():
+    """Leave torch's warnings and logs out: one of its own messages can't be formatted, which pytest makes an error."""
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logging.disable(logging.NOTSET)

@@ -3,12 +3,12 @@
 import contextlib
 import copy
 import io
-import logging
 import threading
-import warnings
 
 import pytest
 import torch
+from torch._export.serde.serialize import SerializeError
+from torch._export.verifier import SpecViolationError
 
 import export_kinds
 import fastexport
@@ -16,14 +16,7 @@ import pt2_torch
 from export_kinds import KINDS, exported
 from pt2_files import sample, subgraph_texts
 
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.disable(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class Boom(Exception):
@@ -146,8 +139,8 @@ CLEAR = (
     OSError,
     Boom,
     fastexport.FastExportError,
-    torch._export.verifier.SpecViolationError,
-    torch._export.serde.serialize.SerializeError,
+    SpecViolationError,
+    SerializeError,
 )
 
 

@@ -4,7 +4,6 @@ import copy
 import io
 import operator
 import pickle
-import warnings
 import zipfile
 
 import pytest
@@ -20,11 +19,7 @@ aten = torch.ops.aten
 Dim = torch.export.Dim
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def from_torch(program):

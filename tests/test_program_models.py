@@ -18,11 +18,7 @@ transformers = pytest.importorskip("transformers")
 BATCH = torch.export.Dim.DYNAMIC
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class Sizes:

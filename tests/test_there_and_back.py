@@ -2,8 +2,6 @@
 
 import functools
 import io
-import logging
-import warnings
 
 import pytest
 import torch
@@ -27,13 +25,7 @@ HAS_DEAD_CODE = {"many_results", "options", "randomness", "unused", "own_lists"}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.disable(logging.CRITICAL)  # torch logs a message that can't be formatted
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @functools.cache

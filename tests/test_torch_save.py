@@ -9,7 +9,6 @@ import os
 import pickle
 import threading
 import tracemalloc
-import warnings
 import zipfile
 
 import pytest
@@ -27,13 +26,7 @@ aten = torch.ops.aten
 SAVED = sorted(set(KINDS) - NOT_SAVED - NOT_LOADED)
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def entries(data):

@@ -193,7 +193,7 @@ static void keep_called(fe_signature *s, fe_signature *old)
 }
 
 const char set_signature_doc[] =
-    "_set_signature($self, inputs, outputs, called=None, /)\n--\n\n"
+    "_set_signature($self, inputs, outputs, called=..., /)\n--\n\n"
     "Let inputs and outputs stand for what two lists of tuples say, of the form that _signature() gives, and follow "
     "the\n"
     "nodes of the names in the list called; without it, those that are followed already. Nothing is changed when it\n"

@@ -24,7 +24,8 @@ from fastexport._results import PassResult
 if TYPE_CHECKING:
     from fastexport import pt2e
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
-    from fastexport._provenance import VALUE_META, NodeSource
+    from fastexport._meta_json import NodeSource
+    from fastexport._provenance import VALUE_META
     from fastexport._pytree import (
         keystr,
         match_inputs,
@@ -182,7 +183,8 @@ _LATER = {
         "tree_structure",
         "tree_unflatten",
     ),
-    "_provenance": ("NodeSource", "VALUE_META"),
+    "_meta_json": ("NodeSource",),
+    "_provenance": ("VALUE_META",),
     "_symbols": ("SymBool", "SymFloat", "SymInt", "evaluate_shapes"),
     "_tensor_meta": ("TensorMeta",),
     "_torch_api": ("export", "export_for_inference", "export_for_training", "from_export"),

@@ -129,7 +129,11 @@ class Graph(_core.Graph):
         start = time.perf_counter()
         if provenance is None:
             provenance = policy == "safe" or self._observer is not None
-        notes = partial(_sources_of_replaced, self, "eliminate_getitems") if provenance else None
+        notes = None
+        if provenance:
+            from fastexport import _provenance
+
+            notes = partial(_provenance.sources_of_replaced, self, "eliminate_getitems")
         removed, kept = self._eliminate_getitems(policy == "torch", notes)
         inner = []
         for path, graph in (self.subgraphs or {}).items() if recurse else ():
@@ -333,12 +337,6 @@ def _replaced_names(graph: Graph, removed: bytes, kept: bytes, inner: list[tuple
     for path, result in inner:
         pairs.update((f"{path}/{old}", f"{path}/{new}") for old, new in result.replaced.items())
     return pairs
-
-
-def _sources_of_replaced(graph: Graph, pass_name: str, pairs: list[tuple[Node, Node]]) -> list[tuple[Node, list[Any]]]:
-    from fastexport import _provenance
-
-    return _provenance.sources_of_replaced(graph, pass_name, pairs)
 
 
 def _under_paths(groups: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from fastexport._treespec import TreeSpec
 
 if TYPE_CHECKING:
     from fastexport._core import Node
+    from fastexport._graph import Graph
     from fastexport._program import ExportedProgram
 
 _USER = 0  # fe_input_kind and fe_output_kind of csrc/core/ir.h
@@ -124,6 +125,14 @@ def _placeholder(program: ExportedProgram, name: str) -> Node:
 def _position(program: ExportedProgram, node: Node) -> int:
     """The place of a placeholder in the signature."""
     return program.graph.find_nodes(op="placeholder").index(node)
+
+
+def _has_node(graph: Graph, name: str) -> bool:
+    try:
+        graph.node(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _check_name(name: object) -> None:
@@ -243,11 +252,7 @@ def add_input(program: ExportedProgram, name: str, value: Any) -> Node:
 
 def _new_placeholder(program: ExportedProgram, name: str, position: int) -> Node:
     graph = program.graph
-    try:
-        graph.node(name)
-    except KeyError:
-        pass
-    else:
+    if _has_node(graph, name):
         raise ValueError(f"a node is named {name!r} already")
     placeholders = graph.find_nodes(op="placeholder")
     first = next(iter(graph.nodes))
@@ -326,7 +331,6 @@ def add_output(program: ExportedProgram, node: Node) -> None:
     children = out_spec.children() if out_spec.type is tuple else [out_spec]
     signature["out_spec"] = program._write_spec(TreeSpec(tuple, None, [*children, TreeSpec()]))
     _, results = _results(program)
-    _, outputs = _signature(program)
     position = max((i + 1 for i, spec in enumerate(outputs) if spec[0] in (_USER, _LOSS)), default=len(outputs))
     results.insert(position, node)
     outputs.insert(position, _new_spec(node.name))

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from fastexport._interface import _USER, _new_placeholder, _signature, _Spec
+from fastexport._interface import _USER, _has_node, _new_placeholder, _signature, _Spec
 from fastexport._signature import _INPUT_KINDS, _OUTPUT_KINDS, InputKind, OutputKind
 
 if TYPE_CHECKING:
@@ -75,14 +75,6 @@ def _free_name(graph: Graph, kind: InputKind, path: str, taken: set[str]) -> str
         name = f"{base}_{number}"
     taken.add(name)
     return name
-
-
-def _has_node(graph: Graph, name: str) -> bool:
-    try:
-        graph.node(name)
-    except KeyError:
-        return False
-    return True
 
 
 # ---- lifting -------------------------------------------------------------------------------------

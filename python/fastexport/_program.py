@@ -145,7 +145,7 @@ class ExportedProgram:
 
     @property
     def tensor_constants(self) -> Mapping[str, Any]:
-        """The same as `constants`, by the name of old."""
+        """The same as `constants`, under its old name."""
         return self.constants
 
     @property

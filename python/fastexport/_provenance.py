@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastexport._core import Node
     from fastexport._graph import Graph
 
-__all__ = ["VALUE_META", "NodeSource"]
+__all__ = ["VALUE_META"]
 
 VALUE_META = frozenset(
     {

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._errors import FormatError
 from fastexport._interface import calls_text, takes_other_inputs
+from fastexport._program import ExportedProgram
 from fastexport._state import OpaqueValue, TensorDict
 
 if TYPE_CHECKING:
     import torch.export
 
-    from fastexport._program import ExportedProgram
-
 # Bytes, or an entry of an archive.
 Source = bytes | memoryview | tuple[_core.Archive, str]
 
-# What torch.export.save has in the place of no protocol of pickle.
+# The protocol with which torch.export.save pickles unless it is told another.
 DEFAULT_PROTOCOL = 2
 
 MARKERS: tuple[tuple[str, bytes], ...] = (
@@ -77,7 +76,7 @@ def save(
         True
     """
     _check_arguments(program, path_or_file, extra_files, opset_version, pickle_protocol)
-    if "_source" in program.__dict__ or not isinstance(program, _program_class()):  # of torch, or from there
+    if "_source" in program.__dict__ or not isinstance(program, ExportedProgram):  # of torch, or from there
         from fastexport import _torch_save
 
         torchs = program.to_torch() if "_source" in program.__dict__ else program
@@ -99,7 +98,7 @@ def _check_arguments(
 ) -> None:
     """Raise a TypeError for what can't be right."""
     torchs = sys.modules.get("torch.export")
-    classes = (_program_class(),) if torchs is None else (_program_class(), torchs.ExportedProgram)
+    classes = (ExportedProgram,) if torchs is None else (ExportedProgram, torchs.ExportedProgram)
     if not isinstance(program, classes):
         raise TypeError(
             "The 'program' parameter must be an instance of 'ExportedProgram', of fastexport or torch.export, "
@@ -116,12 +115,6 @@ def _check_arguments(
         raise TypeError("opset_version maps names of sets of operators to whole numbers")
     if type(pickle_protocol) is not int:
         raise TypeError(f"pickle_protocol is a whole number, not a {type(pickle_protocol).__name__}")
-
-
-def _program_class() -> type[ExportedProgram]:
-    from fastexport._program import ExportedProgram
-
-    return ExportedProgram
 
 
 def write_parts(path_or_file: Any, parts: list[tuple[str, Source]]) -> None:
@@ -178,6 +171,11 @@ def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | No
 
 
 def encoded_extras(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    """Extra files as bytes.
+
+    Raises:
+        TypeError: a name is no str, or what it names is neither str nor bytes.
+    """
     for name, text in extra_files.items():
         if not isinstance(name, str) or not isinstance(text, str | bytes):
             raise TypeError("extra_files maps names to texts")

@@ -74,10 +74,12 @@ __all__ = [
     "operator_text",
     "pickled",
     "reader_for",
-    "take_names",
+    "save_by_torch",
     "sources",
     "storages",
     "symbolic_json",
+    "take_names",
+    "unpickled",
     "validate",
 ]
 
@@ -826,7 +828,7 @@ def describe(value: Any) -> tuple[int, int, str | None, str | None] | None:
     handler = serialize._serialization_registry.get(type(value))
     if handler is not None:
         text = f"#{handler.namespace()}:{handler.to_op_name(value)}"
-        return _TARGET, 0, text, schema_text(handler.op_schema(value))
+        return _TARGET, 0, text, _schema_text(handler.op_schema(value))
     if not callable(value) or isinstance(value, type):
         return None
     text = operator_text(value)
@@ -847,7 +849,7 @@ def operator_text(target: Any) -> str:
 
 def _schema_of(target: Any) -> str | None:
     if isinstance(target, torch._ops.OpOverload):
-        return schema_text(target._schema)
+        return _schema_text(target._schema)
     if target in serialize._SYM_OPS:
         return " ".join(f"O{name}" for name in inspect.signature(target).parameters)
     return None
@@ -873,7 +875,7 @@ def _type_text(kind: Any) -> str:
     return _LETTERS.get(name, "O")
 
 
-def schema_text(op_schema: Any) -> str:
+def _schema_text(op_schema: Any) -> str:
     """A schema in the form of the table behind core/operator.h: as much as is needed for writing."""
     arguments = [
         f"{_type_text(argument.type)}{'*' if argument.kwarg_only else ''}{argument.name}"
@@ -920,6 +922,11 @@ def pickled(value: Any, pickle_protocol: int) -> tuple[str, bytes]:
     if isinstance(value, torch._C.ScriptObject):
         return "custom_obj_", torch._C._pickle_save(value)
     return "opaque_obj_", pickle.dumps(value, protocol=pickle_protocol)
+
+
+def unpickled(data: bytes) -> Any:
+    """A custom object, of what `pickled` gives for one."""
+    return torch._C._pickle_load_obj(data)
 
 
 def storages(tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[list[str], torch.Tensor]]:

@@ -432,7 +432,7 @@ def _unpickled(item: Any) -> Any:
     if not isinstance(item, OpaqueValue):
         return item
     if item.kind == "custom_obj":
-        return torch._C._pickle_load_obj(item.tobytes())
+        return _torch_export.unpickled(item.tobytes())
     return torch.load(io.BytesIO(item.tobytes()), weights_only=False)
 
 

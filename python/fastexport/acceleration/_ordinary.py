@@ -190,7 +190,8 @@ def _fits_target(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, An
         return _fits_schema(schema.arguments, args, dict(kwargs)) and _gives(schema.returns, value)
     if target in serialize._SYM_OPS:
         numbers = all(isinstance(kind, str) and kind in "IFBifb" for kind in args)
-        return numbers and not kwargs and len(args) == len(inspect.signature(target).parameters) and value in (*"ifb",)
+        is_complete = not kwargs and len(args) == len(inspect.signature(target).parameters)
+        return numbers and is_complete and value in ("i", "f", "b")
     return False
 
 
