@@ -711,6 +711,43 @@ def test_finalizers_during_collection():
     assert_sound(g)
 
 
+@pytest.mark.parametrize("what", ["users", "operands"])
+def test_nodes_that_go_while_they_are_listed(what):
+    g, x, add, mul, out = small_graph()
+    with g.inserting_after(x):
+        other = g.placeholder("other")
+    with g.inserting_before(out):
+        dead = [g.call_function(operator.neg, (x,)) for _ in range(50)]
+        user = g.call_function(print, tuple(dead))
+    edits = []
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            try:
+                g.erase_node(user)
+                for node in dead:
+                    g.erase_node(node)
+            except FastExportError:
+                edits.append("refused")
+
+    threshold = gc.get_threshold()
+    gc.disable()
+    gc.collect()  # which also empties the stock of lists
+    Cycle()
+    try:
+        gc.set_threshold(1)
+        gc.enable()  # the list is the next thing that is made
+        found = x.replace_all_uses_with(other) if what == "users" else user.all_input_nodes
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()
+    assert edits == ["refused"] and found == ([add, mul, *dead] if what == "users" else dead)
+    assert_sound(g)
+
+
 # ---- depth
 
 

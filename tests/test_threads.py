@@ -3,10 +3,11 @@
 import copy
 import operator
 import threading
+import time
 
 import pytest
 
-from fastexport import FastExportError, Graph
+from fastexport import FastExportError, FormatError, Graph, _core
 from helpers import assert_sound, names
 
 BUSY = "in use by a pass in another thread"
@@ -140,6 +141,37 @@ def test_edits_while_passes_run():
     assert_sound(g)
     g.eliminate_dead_code()
     assert names(g) == ["x", "output"]
+
+
+def test_what_is_written_is_of_one_moment():
+    """A pass and edits in another thread while a graph is put together for the writer: it tells, or has all of it."""
+    document = '{"graph_module": {"graph": {}, "signature": {"input_specs": [], "output_specs": []}}}'
+    value = '{"as_sym_int": {"as_int": 1}}'
+
+    def write(g, start, delay):
+        def describe(target):
+            start.set()
+            time.sleep(delay)
+            return 5, 0, "_operator.neg", None
+
+        try:
+            _core.Program.write_new(g, document, lambda name, meta, is_input: (value, "{}"), describe)
+        except FormatError:
+            raise  # of a node that came too late to get a text
+        except FastExportError as error:
+            assert "was changed while" in str(error)
+
+    def change(g, start):
+        start.wait()
+        g.eliminate_dead_code()
+        with g.inserting_after(g.node("x")):
+            g.call_function(operator.neg, (g.node("x"),))
+
+    for i in range(8):
+        g, start = big_graph(20_000), threading.Event()
+        g.subgraphs = {"inner": Graph()}
+        g.subgraphs["inner"].output(g.subgraphs["inner"].placeholder("y"))
+        assert in_threads(lambda: write(g, start, i * 0.0002), lambda: change(g, start)) == [None] * 2  # noqa: B023
 
 
 def test_a_busy_graph_refuses_everything():

@@ -1,5 +1,6 @@
 """Graphs as the verifier and the writer of files see them, while Python code runs that says what is in them."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,64 @@ def test_meta_that_still_waits_in_the_file_is_given_to_the_encoder():
         pass  # nothing here describes an operator
     assert any(seen.values())
     assert all(list(seen[n.name]) == list(n.meta) for n in again.nodes if n.name in seen)
+
+
+def write(graph, describe):
+    """The document of a graph, as bytes, or what the writer has to say."""
+    try:
+        return _core.Program.write_new(graph, "{}", lambda name, meta, is_input: (VALUE, "{}"), describe)
+    except FormatError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("kind", [4, 5, 6])
+def test_a_device_target_or_custom_object_without_its_text(kind):
+    with pytest.raises(TypeError, match=f"kind {kind} is described with a text"):
+        write(fastexport.load(SAMPLE).graph, lambda value: (kind, 0, None))
+
+
+def test_subgraphs_that_go_while_they_are_listed():
+    graph, inner = fastexport.load(SAMPLE).graph, [fastexport.Graph() for _ in range(3)]
+    gone = []
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            graph.subgraphs = None  # the dict has no other owner
+            gone.append(1)
+
+    def describe(value):
+        gc.disable()
+        gc.collect()  # which also empties the stocks of lists and tuples
+        graph.subgraphs = {"-".join(["inner"] * i): each for i, each in enumerate(inner, 1)}
+        Cycle()
+        gc.set_threshold(1)
+        gc.enable()  # the next container that is made brings a collection: after the last call, the list of subgraphs
+
+    threshold = gc.get_threshold()
+    try:
+        assert write(graph, describe)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()
+    assert gone
+
+
+def test_an_object_that_takes_the_place_of_one_described_already():
+    graph = fastexport.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function("torch.ops.aten.neg.default", (x, object()))
+    graph.output((node,))
+    described = []
+
+    def describe(value):
+        if not described and not callable(value):
+            node.args = (x,)
+            node.args = (x, [])  # the object is gone, and what comes next gets its number
+            node.args = (x, object())
+        described.append(value)
+
+    with pytest.raises(fastexport.FastExportError, match="was changed while"):
+        write(graph, describe)

@@ -475,8 +475,8 @@ void fe_signature_rename_input(fe_signature *s, const fe_string *old, fe_string 
 bool fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased; false: no input is it */
 /* The same for an input that is a constant and names no node: it is known by its position among the placeholders. */
 void fe_signature_forget_constant(fe_signature *s, uint32_t position);
-/* Erase inputs, which nothing may use: gone tells by position, for as many inputs as both graph and signature have. Takes
- * time by their number, where erasing one by one takes its square. */
+/* Erase inputs, which nothing may use: gone tells by position. The signature must have an input for each placeholder.
+ * Takes time by their number, where erasing one by one takes its square. */
 void fe_signature_erase_inputs(fe_graph *g, const uint8_t *gone);
 
 /* ---- copy.c: whole graphs ---- */

@@ -127,8 +127,9 @@ void fe_signature_erase_inputs(fe_graph *g, const uint8_t *gone)
 
     g->signature = NULL; /* so that erasing a node does not look for it there */
     for (uint32_t i = 0; i < s->input_count; i++) {
-        while (g->nodes[id].op != FE_OP_PLACEHOLDER)
+        while (id != FE_ROOT && g->nodes[id].op != FE_OP_PLACEHOLDER)
             id = g->nodes[id].next;
+        assert(id != FE_ROOT);
         uint32_t next = g->nodes[id].next;
         if (gone[i])
             fe_node_erase(g, id);

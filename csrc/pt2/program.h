@@ -33,8 +33,8 @@ typedef struct {
     uint8_t kind;
     int32_t code;
     const char *text; /* NUL at the end */
-    const char
-        *schema; /* of a target, in the form of core/operator.h's table; NULL: that table says it, if anything does */
+    /* Of a target, in the form of core/operator.h's table; NULL: that table says it, if anything does. */
+    const char *schema;
 } pt2_object;
 
 /* Which part of the document a node was made from. */

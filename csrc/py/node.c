@@ -262,9 +262,11 @@ static PyObject *get_users(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *get_all_input_nodes(PyObject *self, void *Py_UNUSED(closure))
 {
     GraphObject *g = node_of(self)->graph;
-    PyObject *list = readable(self) < 0 ? NULL : PyList_New((Py_ssize_t)record(self)->edge_count);
 
-    graph_pin(g);
+    if (readable(self) < 0)
+        return NULL;
+    graph_pin(g); /* making the list may run a finalizer */
+    PyObject *list = PyList_New((Py_ssize_t)record(self)->edge_count);
     for (uint32_t i = 0; list && i < (uint32_t)PyList_GET_SIZE(list); i++) {
         PyObject *node = graph_node(g, g->core->edges[record(self)->edge + i].def);
         if (!node)
@@ -594,10 +596,10 @@ static PyObject *Node_replace_input_with(PyObject *self, PyObject *const *args, 
 static PyObject *list_users(PyObject *self)
 {
     GraphObject *g = node_of(self)->graph;
+
+    graph_pin(g); /* making the list may run a finalizer */
     PyObject *list = PyList_New((Py_ssize_t)record(self)->user_count);
     uint32_t e = detail(self)->first_user;
-
-    graph_pin(g);
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++, e = g->core->edges[e].next) {
         PyObject *user = graph_node(g, g->core->edges[e].user);
         if (!user)

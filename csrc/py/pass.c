@@ -1,7 +1,7 @@
 /* pass.c - the core's passes as methods of Graph.
  *
- * Facts about targets are brought up to date first, which runs Python code. The pass itself runs without the GIL; while
- * it does the graph is marked busy and every other use of it raises.
+ * Facts about targets are brought up to date first, which runs Python code; then the pass itself runs none. Dead-code
+ * elimination runs without the GIL: the graph is marked busy, and whoever wants to use it meanwhile waits.
  */
 #include "module.h"
 

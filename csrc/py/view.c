@@ -51,6 +51,12 @@ static bool is_described(const module_state *st, const PyObject *o)
     return false;
 }
 
+/* What is written by its text, not by its code. */
+static bool needs_text(int kind)
+{
+    return kind == PT2_OBJECT_DEVICE || kind == PT2_OBJECT_TARGET || kind == PT2_OBJECT_CUSTOM;
+}
+
 /* What the words of `parts`, (kind, code, text[, schema]), say of an object. */
 static int take_description(view *v, PyObject *parts, pt2_object *out)
 {
@@ -74,6 +80,10 @@ static int take_description(view *v, PyObject *parts, pt2_object *out)
         return -1;
     if (text == Py_None)
         out->text = NULL;
+    if (!out->text && needs_text(kind)) {
+        PyErr_Format(PyExc_TypeError, "an object of the kind %d is described with a text", kind);
+        return -1;
+    }
     out->kind = (uint8_t)kind;
     out->code = code;
     return 0;
@@ -131,8 +141,11 @@ static void mark_used(bool *marks, uint32_t count, const fe_graph *core)
 
 static int view_objects(const view_maker *m, view *v)
 {
-    uint32_t count = v->owner->object_capacity;
     bool with_torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch") != NULL;
+
+    if (graph_readable(v->owner) < 0)
+        return -1;
+    uint32_t count = v->owner->object_capacity;
     bool *marks = PyMem_RawCalloc((size_t)count + 1, sizeof *marks);
     int result = 0;
 
@@ -248,6 +261,8 @@ static int view_texts(const view_maker *m, view *v, bool is_ours)
     v->graph.texts = texts;
     v->graph.text_count = count;
     for (uint32_t id = 1; id < count && id < v->owner->core->node_count; id++) {
+        if (graph_readable(v->owner) < 0) /* the last text may have let a pass in another thread begin */
+            return -1;
         if (has_texts(m, v->owner, id) && !(is_ours && graph_is_untouched(v->owner, id)) &&
             view_text(m, v, id, is_ours, &texts[id]) < 0)
             return -1;
@@ -257,7 +272,8 @@ static int view_texts(const view_maker *m, view *v, bool is_ours)
 
 static int view_subgraphs(view_maker *m, view *v)
 {
-    PyObject *items = v->owner->subgraphs ? PyDict_Items(v->owner->subgraphs) : PyList_New(0);
+    PyObject *subgraphs = Py_XNewRef(v->owner->subgraphs); /* listing them may run a finalizer that sets another dict */
+    PyObject *items = subgraphs ? PyDict_Items(subgraphs) : PyList_New(0);
     Py_ssize_t count = items ? PyList_GET_SIZE(items) : 0;
     int result = items ? 0 : -1;
 
@@ -286,6 +302,7 @@ static int view_subgraphs(view_maker *m, view *v)
         result = inner && inner->graph.name ? 0 : -1;
     }
     Py_XDECREF(items);
+    Py_XDECREF(subgraphs);
     return result;
 }
 
@@ -323,30 +340,61 @@ view *view_new(view_maker *m, GraphObject *g, const view *outer)
     v->graph.objects = NULL;
     v->graph.parent = NULL;
     v->held = PyList_New(0);
-    if (!v->held || graph_readable(g) < 0 || view_texts(m, v, is_ours) < 0 || view_objects(m, v) < 0 ||
-        view_subgraphs(m, v) < 0) {
-        view_free(v);
-        return NULL;
-    }
-    v->version = g->core->version;
-    return v;
+    if (!v->held || graph_readable(g) < 0)
+        goto failed;
+    v->version = g->core->version; /* before any code runs that may change it */
+    if (view_texts(m, v, is_ours) == 0 && view_objects(m, v) == 0 && view_subgraphs(m, v) == 0)
+        return v;
+failed:
+    view_free(v);
+    return NULL;
 }
 
-int view_is_current(const view *v)
+static bool is_busy(const view *v)
+{
+    bool busy = v->owner->busy;
+
+    for (uint32_t i = 0; i < v->graph.subgraph_count; i++)
+        busy |= is_busy(v->inner[i]);
+    return busy;
+}
+
+static int wait_for(const view *v)
+{
+    if (graph_readable(v->owner) < 0)
+        return -1;
+    for (uint32_t i = 0; i < v->graph.subgraph_count; i++) {
+        if (wait_for(v->inner[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_as_viewed(const view *v)
 {
     const fe_graph *c = v->owner->core;
 
     if (c->version != v->version || c->node_count > v->graph.text_count || c != v->graph.core ||
-        v->owner->object_capacity > v->graph.object_count || graph_readable(v->owner) < 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(v->owner->state->error, "the graph was changed while it was being written or verified");
-        return -1;
-    }
+        v->owner->object_capacity > v->graph.object_count)
+        return false;
     for (uint32_t i = 0; i < v->graph.subgraph_count; i++) {
-        if (view_is_current(v->inner[i]) < 0)
+        if (!is_as_viewed(v->inner[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Waiting for one graph lets other threads change any: the look at them comes when none is waited for. */
+int view_is_current(const view *v)
+{
+    while (is_busy(v)) {
+        if (wait_for(v) < 0)
             return -1;
     }
-    return 0;
+    if (is_as_viewed(v))
+        return 0;
+    PyErr_SetString(v->owner->state->error, "the graph was changed while it was being written or verified");
+    return -1;
 }
 
 void view_set_busy(view *v, bool busy)

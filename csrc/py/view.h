@@ -12,7 +12,7 @@ struct view {
     view **inner;       /* as many as graph.subgraphs */
     PyObject *held;     /* list: what keeps texts alive */
     pt2_json calls;     /* what graph.calls is of */
-    uint64_t version;   /* of the core, when the view was made */
+    uint64_t version;   /* of the core, before the view was made */
     const view *outer;
     uint32_t depth;
 };
@@ -30,7 +30,7 @@ typedef struct {
  * exception. */
 view *view_new(view_maker *m, GraphObject *g, const view *outer);
 void view_free(view *v); /* NULL is allowed */
-/* 0 when no graph has changed since its view was made; else -1 with an exception. */
+/* 0 when no graph has changed since its view was begun, else -1 with an exception. Waits for passes in other threads. */
 int view_is_current(const view *v);
 /* While busy, the graphs are not to be changed by another thread: C runs on the view without the GIL. */
 void view_set_busy(view *v, bool busy);
