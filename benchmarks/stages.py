@@ -209,11 +209,6 @@ def same_bytes(a: bytes, b: bytes) -> None:
         raise AssertionError("the saved files differ")
 
 
-def same_matches(a: list[Any], b: list[Any]) -> None:
-    if len(a) != len(b) or any(x.nodes_map != y.nodes_map for x, y in zip(a, b, strict=True)):
-        raise AssertionError("matches differ")
-
-
 # ---- the stages ----------------------------------------------------------------------------------
 
 

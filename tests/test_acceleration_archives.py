@@ -420,6 +420,11 @@ def first_call(made):
     return next(node for node in made.graph.nodes if node.op == "call_function")
 
 
+def without_results(made):
+    made.graph_signature.output_specs.clear()
+    made.graph.output_node().args = ((),)
+
+
 FAULTY = {
     "no value": lambda made: first_call(made).meta.pop("val"),
     "a value of another kind": lambda made: first_call(made).meta.update(val=object()),
@@ -444,6 +449,10 @@ FAULTY = {
     "the value of another operator": lambda made: first_call(made).meta.update(val=3),
     "an object as a constant": lambda made: setattr(
         made.graph_signature.output_specs[0], "arg", torch.export.graph_signature.ConstantArgument("x", object())
+    ),
+    "no results": lambda made: (
+        made.graph_signature.output_specs.clear(),
+        setattr(made.graph.output_node(), "args", ((),)),
     ),
     "a flag that is none": lambda made: setattr(made.graph_signature.input_specs[2], "persistent", {"a": 1}),
     "guards of another kind": lambda made: setattr(made, "_guards_code", [object()]),

@@ -66,7 +66,7 @@ def graph():
         (TypeError, "must be a dict, not nothing", lambda g, x: delattr(x, "kwargs")),
         (TypeError, "name of node 'x' must be a str", lambda g, x: setattr(x, "name", 1)),
         (TypeError, "name of node 'x' must be a str", lambda g, x: delattr(x, "name")),
-        (UnicodeEncodeError, "surrogate", lambda g, x: setattr(x, "name", "\udfff")),
+        (ValueError, "name of a node '\\udfff' holds a lone surrogate", lambda g, x: setattr(x, "name", "\udfff")),
         (ValueError, "unknown opcode 'call' for node 'x'", lambda g, x: setattr(x, "op", "call")),
         (ValueError, "unknown opcode", lambda g, x: setattr(x, "op", 1)),
         (ValueError, "unknown opcode", lambda g, x: delattr(x, "op")),

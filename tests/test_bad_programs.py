@@ -3,12 +3,14 @@
 import contextlib
 import copy
 import io
+import pickle
 import threading
 
 import pytest
 import torch
 from torch._export.serde.serialize import SerializeError
 from torch._export.verifier import SpecViolationError
+from torch.export.graph_signature import InputKind
 
 import export_kinds
 import fastexport
@@ -529,3 +531,237 @@ def test_edits_while_other_threads_read():
     assert in_threads(edit, read, read) == [None] * 3
     assert len(ep.graph.nodes) == len(program.graph.nodes)
     export_kinds.assert_same_results(export_kinds.run(ep.to_torch()), export_kinds.run(program))
+
+
+# ---- programs that no file may hold
+
+
+def state_of_another_shape(program):
+    program.state_dict["0.weight"] = torch.nn.Parameter(torch.ones(2))
+
+
+def state_of_another_dtype(program):
+    weight = program.state_dict["0.weight"]
+    program.state_dict["0.weight"] = torch.nn.Parameter(weight.detach().double())
+
+
+def parameter_as_an_input_of_callers(program):
+    program.graph_signature.input_specs[0].kind = InputKind.USER_INPUT
+
+
+def no_module_calls(program):
+    program._module_call_graph.clear()
+
+
+def output_in_many_lists(program):
+    call = program._module_call_graph[0]
+    spec = call.signature.out_spec
+    for _ in range(250):
+        spec = torch.utils._pytree.TreeSpec(list, None, [spec])
+    call.signature.out_spec = spec
+
+
+def call_of(program):
+    return next(node for node in program.graph.nodes if node.op == "call_function")
+
+
+def renamed(name):
+    def rename(program):
+        node = call_of(program)
+        for spec in program.graph_signature.output_specs:
+            if spec.arg.name == node.name:
+                spec.arg.name = name
+        node.name = name
+
+    return rename
+
+
+def with_meta(key, value):
+    return lambda program: call_of(program).meta.update({key: value})
+
+
+def with_args(*args):
+    return lambda program: setattr(call_of(program), "args", args)
+
+
+def with_kwargs(kwargs):
+    return lambda program: setattr(call_of(program), "kwargs", kwargs)
+
+
+def range_of_nothing(program):
+    program.range_constraints["s0"] = None
+
+
+# What is done to a program; the code of the fault, the node, and what the message has to say.
+UNFIT = {
+    "shape": (state_of_another_shape, "FX501", "p_0_weight", r"'0.weight' has the shape \[2\]"),
+    "dtype": (state_of_another_dtype, "FX501", "p_0_weight", "'0.weight' is of torch.float64"),
+    "kind": (parameter_as_an_input_of_callers, "FX402", None, "user inputs, but its calling convention"),
+    "no calls": (no_module_calls, "FX401", None, "module call graph"),
+    "deep": (output_in_many_lists, "FX402", None, "nests more than 200 deep"),
+    "spaces": (renamed("a b"), "FX302", "a b", "not an identifier"),
+    "empty": (renamed(""), "FX302", "", "its name '' .* empty"),
+    "keyword": (renamed("class"), "FX302", "class", "keyword"),
+    "number": (renamed("1"), "FX302", "1", "not an identifier"),
+    "too many arguments": (with_args(1, 2, 3, 4, 5), "FX310", "linear", "at most 3"),
+    "no arguments": (with_args(), "FX310", "linear", "is missing"),
+    "None as a tensor": (with_args(None, None), "FX310", "linear", "takes Tensor, but gets None"),
+    "keys": (with_kwargs({1: 2}), "FX310", "linear", "kwargs"),
+    "stack_trace": (with_meta("stack_trace", 5), "FX403", "linear", r"meta\['stack_trace'\] is 5"),
+    "nn_module_stack": (with_meta("nn_module_stack", 5), "FX403", "linear", r"meta\['nn_module_stack'\] is 5"),
+    "module": (with_meta("nn_module_stack", {"a": 5}), "FX403", "linear", "tuples"),
+    "source_fn_stack": (with_meta("source_fn_stack", 5), "FX403", "linear", r"meta\['source_fn_stack'\] is 5"),
+    "torch_fn": (with_meta("torch_fn", (1, 2)), "FX403", "linear", r"meta\['torch_fn'\] is \(1, 2\)"),
+    "custom": (with_meta("custom", {"a": print}), "FX403", "linear", r"meta\['custom'\]"),
+    "from_node": (with_meta("from_node", 5), "FX403", "linear", r"meta\['from_node'\] is 5"),
+    "range": (range_of_nothing, "FX305", None, r"range_constraints\['s0'\] is None"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_programs_that_no_file_may_hold(what):
+    """torch's verifier passes them, and so does verify(); strict, it says what save says, and nothing is written."""
+    change, code, node, said = UNFIT[what]
+    program = KINDS["linear"]()
+    change(program)
+    program.validate()
+    ep = fastexport.from_export(program)
+    assert ep.verify() == []
+    found = ep.verify(all=True, level="strict")
+    assert (code, node) in [(fault.code, fault.node) for fault in found]
+    assert all(fault.is_error for fault in found)
+    with pytest.raises(fastexport.VerifyError, match=said):
+        ep.verify(level="strict")
+    for given in (program, ep):
+        file = io.BytesIO()
+        with pytest.raises((fastexport.VerifyError, fastexport.FormatError), match=said):
+            fastexport.save(given, file)
+        assert file.getvalue() == b""
+
+
+@pytest.mark.parametrize("what", ["shape", "dtype", "kind", "no calls", "deep"])
+def test_they_are_saved_as_torch_does_on_demand(what):
+    program = KINDS["linear"]()
+    UNFIT[what][0](program)
+    file = io.BytesIO()
+    fastexport.save(program, file, verify=False)
+    pt2_torch.load(io.BytesIO(file.getvalue()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_loaded(kind):
+    """Strict, verify finds nothing in what torch exports, unless save refuses it as well."""
+    ep = fastexport.from_export(exported(kind))
+    found = ep.verify(all=True, level="strict")
+    file = io.BytesIO()
+    try:
+        ep.save(file)
+    except fastexport.FormatError:
+        assert found
+    else:
+        assert found == []
+        fastexport.load(file.getvalue())
+
+
+def test_texts_as_results():
+    class Echo(torch.nn.Module):
+        def forward(self, x, text):
+            return x + 1, text
+
+    ep = fastexport.from_export(torch.export.export(Echo(), (torch.ones(2), "hey")))
+    (found,) = ep.verify(all=True, level="strict")
+    assert (found.code, found.node) == ("FX310", "output")
+
+
+def test_weights_that_are_no_tensors():
+    program = KINDS["buffers_written"]()
+    name = program.graph_signature.buffers[0]
+    program.state_dict[name] = "text"
+    ep = fastexport.from_export(program)
+    assert [fault.message for fault in ep.verify(all=True, level="strict")] == [
+        f"{name!r} of the state dict is 'text'; it has to be a torch.Tensor"
+    ]
+
+
+@every_object
+@pytest.mark.parametrize("native", ["torch", "file"])
+def test_inputs_that_nothing_is_told_of(what, native):
+    ep = fastexport.from_export(exported("linear")) if native == "torch" else fastexport.load(sample("linear"))
+    before = state(ep)
+    for wrong in (HOSTILE[what](), torch.ones(2)):
+        with pytest.raises(TypeError, match="the input 'more' is told by a TensorMeta"):
+            ep.add_input("more", wrong)
+    assert state(ep) == before
+
+
+def test_inputs_told_by_torch():
+    ep = fastexport.from_export(exported("linear"))
+    value = next(node.meta["val"] for node in exported("linear").graph.nodes if node.op == "placeholder")
+    ep.add_input("more", value)
+    ep.verify()
+
+
+# ---- weights without data
+
+
+class OnMeta(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(4, 2, device="meta"), torch.nn.Linear(4, 2, device="meta")
+        self.other.weight = self.one.weight
+        self.register_buffer("part", torch.empty(20, device="meta")[3:11].view(2, 4).t())
+        self.register_buffer("none", torch.empty(0, 3, device="meta"))
+        self.register_buffer("flags", torch.empty(4, dtype=torch.bool, device="meta"), persistent=False)
+        self.constant = torch.empty(2, dtype=torch.bfloat16, device="meta")
+
+    def forward(self, x):
+        return self.one(x) + self.other(x) + self.part.sum() + self.none.sum() + self.flags.sum() + self.constant
+
+
+def facts(tensor):
+    return (
+        type(tensor),
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.device,
+        tensor.requires_grad,
+    )
+
+
+def assert_same_weights(ours, theirs):
+    for which in ("state_dict", "constants"):
+        mine, other = getattr(ours, which), getattr(theirs, which)
+        assert list(mine) == list(other)
+        assert [facts(mine[name]) for name in mine] == [facts(other[name]) for name in mine]
+
+
+def test_weights_on_the_device_meta():
+    program = torch.export.export(OnMeta(), (torch.empty(3, 4, device="meta"),))
+    file = io.BytesIO()
+    fastexport.save(program, file)
+    pt2_torch.load(io.BytesIO(file.getvalue()))
+    ep = fastexport.load(file.getvalue())
+    assert ep.verify(all=True) == []
+    assert_same_weights(ep.to_torch(), program)
+    assert_same_weights(ep.to_torch(copy=False), program)
+    assert_same_weights(pickle.loads(pickle.dumps(fastexport.from_export(program))).to_torch(), program)
+    assert_same_weights(pickle.loads(pickle.dumps(ep)).to_torch(), program)
+    again = io.BytesIO()
+    ep.save(again)
+    assert again.getvalue() == file.getvalue()
+    with pytest.raises(BufferError, match="meta"):
+        ep.state_dict["part"].tolist()
+
+
+def test_new_weights_on_the_device_meta():
+    program = torch.export.export(OnMeta(), (torch.empty(3, 4, device="meta"),))
+    file = io.BytesIO()
+    fastexport.save(program, file)
+    ep = fastexport.load(file.getvalue())
+    ep.state_dict["part"] = program.state_dict["part"] = torch.empty(2, 4, device="meta").t()
+    again = io.BytesIO()
+    ep.save(again)
+    pt2_torch.load(io.BytesIO(again.getvalue()))
+    assert_same_weights(fastexport.load(again.getvalue()).to_torch(), program)

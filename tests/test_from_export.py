@@ -168,10 +168,15 @@ _made = {}
 def exported(name):
     """A program of that kind, of which no test may change anything."""
     if name not in _made:
-        torch.manual_seed(0)
-        module, args, kwargs, options = PROGRAMS[name]()
-        _made[name] = torch.export.export(module, args, kwargs, strict=False, **options)
+        _made[name] = fresh(name)
     return _made[name]
+
+
+def fresh(name):
+    """A program of that kind that is the test's own."""
+    torch.manual_seed(0)
+    module, args, kwargs, options = PROGRAMS[name]()
+    return torch.export.export(module, args, kwargs, strict=False, **options)
 
 
 def run(program):
@@ -643,3 +648,84 @@ def test_constant_objects_stay_with_the_source():
     ep = fastexport.from_export(exported("nested"))
     assert _torch_source.TorchProgram is type(ep)
     assert [spec.arg for spec in ep.graph_signature.input_specs][-1] == fastexport.ConstantArgument("text", "t")
+
+
+# ---- torch's program is changed meanwhile
+
+m = torch.export.graph_signature
+
+
+def changed_kinds(signature):
+    signature.input_specs[-1].kind = m.InputKind.TOKEN
+    signature.output_specs[0].kind = m.OutputKind.LOSS_OUTPUT
+
+
+def changed_classes(signature):
+    for spec in (*signature.input_specs, *signature.output_specs):
+        spec.arg = m.CustomObjArgument(getattr(spec.arg, "name", ""), "a.Class")
+
+
+def changed_arguments(signature):
+    for spec in (*signature.input_specs, *signature.output_specs):
+        spec.arg.name = "nobody"
+        if isinstance(spec.arg, m.ConstantArgument):
+            spec.arg.value = object()
+
+
+def changed_targets(signature):
+    for spec in signature.input_specs:
+        spec.target = "nothing"
+        spec.persistent = None
+
+
+def changed_lists(signature):
+    del signature.input_specs[:], signature.output_specs[:]
+
+
+def file_of(ep):
+    """What it is saved as, or why it is not."""
+    file = io.BytesIO()
+    try:
+        ep.save(file)
+    except fastexport.FormatError as error:
+        return str(error)
+    return file.getvalue()
+
+
+def judged(make):
+    """Whether a program passes."""
+    try:
+        make().validate()
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["cond", "buffers", "nested"])
+@pytest.mark.parametrize("change", [changed_kinds, changed_classes, changed_arguments, changed_targets, changed_lists])
+def test_specs_changed_later_are_those_of_another_program(name, change):
+    """A native program has what the specs said when it was made: all that judges or writes them agrees on it."""
+    program = fresh(name)
+    ep = fastexport.from_export(program)
+    text, same, file = str(ep.graph_signature), ep.to_torch(), file_of(ep)
+    change(program.graph_signature)
+    assert ep.verify() == []
+    assert str(ep.graph_signature) == text
+    back = ep.to_torch()
+    assert_same_programs(back, same)
+    back.validate()
+    assert file_of(ep) == file
+    assert judged(lambda: fastexport.from_export(program).to_torch()) == judged(lambda: program)
+
+
+class OfMyOwn(m.TensorArgument):
+    pass
+
+
+def test_argument_of_a_derived_class():
+    program = fresh("plain")
+    program.graph_signature.output_specs[0].arg = OfMyOwn(program.graph_signature.output_specs[0].arg.name)
+    ep = fastexport.from_export(program)
+    assert ep.verify() == []
+    assert type(ep.graph_signature.output_specs[0].arg) is fastexport.TensorArgument
+    ep.to_torch().validate()

@@ -365,3 +365,89 @@ def test_a_file_runs_nothing_until_it_is_trusted():
     with pytest.raises(Exception, match="_mark|[Ww]eights.only"):
         ep.to_torch(example_inputs=True)
     assert Marker.called == 0
+
+
+# ---- effects
+
+
+@pytest.fixture
+def effectful():
+    """Operators with an effect, of one, two and a list of results."""
+    with torch.library._scoped_library("fe_effects", "FRAGMENT") as library:
+        for name, results, function in (
+            ("one", "Tensor", lambda x: x + 1),
+            ("two", "(Tensor, Tensor)", lambda x: (x + 1, x - 1)),
+            ("many", "Tensor[]", lambda x: [x + 1, x - 1]),
+        ):
+            library.define(f"{name}(Tensor x) -> {results}")
+            library.impl(name, function, "CompositeExplicitAutograd")
+            torch.library._register_effectful_op(f"fe_effects::{name}", torch._library.effects.EffectType.ORDERED)
+        yield torch.ops.fe_effects
+
+
+def several_effects(ops):
+    def forward(self, x):
+        first = ops.one(x)
+        left, right = ops.two(first)
+        some = ops.many(x)
+        _, last = ops.two(x)
+        return first + left * right, some[0], some[1], last
+
+    return lambda: export(forward, values(3)).run_decompositions()
+
+
+def effects_in_a_subgraph(ops):
+    @torch.compiler.nested_compile_region
+    def region(x):
+        return ops.one(x).sin()
+
+    def forward(self, x):
+        return region(ops.one(x)) + region(x)
+
+    return lambda: export(forward, values(3), strict=True).run_decompositions()
+
+
+def an_effect_without_result(ops):
+    return lambda: exported("effects")
+
+
+effects = pytest.mark.parametrize("make", [several_effects, effects_in_a_subgraph, an_effect_without_result])
+
+
+def shape_of(graph):
+    """Each node by its operation and operands, whatever they are called."""
+    graph.eliminate_dead_code()
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    return [
+        (node.op, node.op == "call_function" and target_name(node), [places[each] for each in node.all_input_nodes])
+        for node in graph.nodes
+    ]
+
+
+@both
+@effects
+def test_an_unlifted_module_has_no_tokens(effectful, native, make):
+    make = make(effectful)
+    ep = native(make())
+    before = str(ep.graph)
+    module = ep.unlift()
+    assert str(ep.graph) == before
+    theirs = make().module(check_guards=False)  # torch takes tokens out of the subgraphs of the program, too
+    assert shape_of(module.graph) == shape_of(theirs.graph)
+    for path, graph in (module.graph.subgraphs or {}).items():
+        assert shape_of(graph) == shape_of(theirs.get_submodule(path).graph)
+
+
+@both
+@effects
+def test_a_token_is_no_result(effectful, native, make):
+    ep = native(make(effectful)())
+    before, tokens = str(ep), []
+    for node in list(ep.graph.nodes):
+        value = node.meta.get("val")
+        if tuple(getattr(value, "shape", ())) == (0,):
+            tokens.append(node)
+            with pytest.raises(ValueError, match=f"'{node.name}' is a token"):
+                ep.add_output(node)
+    assert len(tokens) >= 2
+    assert str(ep) == before

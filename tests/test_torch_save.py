@@ -19,7 +19,7 @@ import export_kinds
 import fastexport
 import pt2_torch
 from export_kinds import KINDS, NOT_LOADED, NOT_SAVED, exported
-from fastexport import _torch_export, _torch_save
+from fastexport import _torch_save, _torch_serializer
 
 aten = torch.ops.aten
 
@@ -269,7 +269,13 @@ def test_tensors_without_data():
     assert_same_file(torch.export.export(torch.nn.Linear(3, 2, device="meta"), (torch.ones(2, 3, device="meta"),)))
     with torch._subclasses.fake_tensor.FakeTensorMode():
         module, x = torch.nn.Linear(3, 2), torch.ones(2, 3)
-    assert_same_file(torch.export.export(module, (x,)))
+    fake = torch.export.export(module, (x,))
+    file = io.BytesIO()
+    with pytest.raises(fastexport.VerifyError, match="'weight' is a fake tensor"):
+        fastexport.save(fake, file)
+    assert file.getvalue() == b""
+    fastexport.save(fake, file, verify=False)
+    assert entries(file.getvalue()) == entries(by_torch(fake))
 
 
 def test_dtypes():
@@ -586,7 +592,7 @@ def test_threads():
 def test_torch_does_it_where_it_is_another(monkeypatch, tmp_path):
     """On a torch that writes its files in another way, and for what a backend has put into a program."""
     program = exported("linear")
-    monkeypatch.setattr(_torch_export, "SAVES", False)
+    monkeypatch.setattr(_torch_serializer, "SAVES", False)
     assert entries(by_us(program, extra_files={"a": "b"})) == entries(by_torch(program, extra_files={"a": "b"}))
     fastexport.save(program, tmp_path / "m.pt2")
     with pytest.raises(RuntimeError):
@@ -663,7 +669,7 @@ ONE = '{"as_tensor": {"dtype": 7}}'
 
 def write_new(graph, *, document=DOCUMENT, encode=None, describe=None):
     return fastexport._core.Program.write_new(
-        graph, document, encode or (lambda name, meta, is_input: (ONE, "{}")), describe or _torch_export.describe
+        graph, document, encode or (lambda name, meta, is_input: (ONE, "{}")), describe or _torch_serializer.describe
     )
 
 
@@ -736,7 +742,7 @@ def test_graphs_that_change_meanwhile(which):
     def describe(value):
         if which == "describe":
             graph.call_function(print, (graph.node("sin"), object()))
-        return _torch_export.describe(value)
+        return _torch_serializer.describe(value)
 
     with pytest.raises(fastexport.FastExportError, match="changed"):
         write_new(graph, encode=encode, describe=describe)

@@ -117,7 +117,8 @@ static int copy_called(fe_graph *g, const fe_signature *s, const uint32_t *node_
         fe_called called = s->called[i];
         if (called.node != FE_NONE_ID)
             called.node = node_map[called.node];
-        if (copy_string(g, &called.name, err) < 0 || fe_signature_add_called(g->signature, called, err) < 0)
+        if (copy_string(g, &called.name, err) < 0 ||
+            fe_signature_add_called(g->signature, called.name, called.node, err) < 0)
             return -1;
     }
     return 0;

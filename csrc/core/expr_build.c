@@ -11,7 +11,8 @@ typedef struct {
     fe_number number; /* of the parts that are numbers */
 } parts;
 
-fe_expr fe_expr_out_of_range(fe_expr_error *err)
+/* A constant does not fit; always NULL. */
+static fe_expr out_of_range(fe_expr_error *err)
 {
     return fe_expr_fail(err, FE_EXPR_RANGE, 0, "a constant does not fit in 64 bits");
 }
@@ -67,7 +68,7 @@ static bool parts_init(parts *p, fe_exprs *pool, fe_expr_op op, const fe_expr *a
     if (flatten(p, op, args, count))
         return true;
     fe_exprs_give(pool, p->items, p->room);
-    fe_expr_out_of_range(err);
+    out_of_range(err);
     return false;
 }
 
@@ -94,7 +95,7 @@ fe_expr fe_expr_scaled(fe_exprs *pool, fe_number number, const fe_expr *factors,
         if (!(items[n++] = fe_expr_integer(pool, -1, err)))
             goto done;
         if (!fe_number_mul(number, minus, &rest)) {
-            fe_expr_out_of_range(err);
+            out_of_range(err);
             goto done;
         }
     }
@@ -139,7 +140,7 @@ static bool merge_terms(fe_exprs *pool, parts *p, fe_expr_error *err)
         for (next = i; next < p->count && same_factors(p->items[i], p->items[next]); next++) {
             fe_expr_split_term(&p->items[next], &number, &factors, &count);
             if (!fe_number_add(total, number, &total)) {
-                fe_expr_out_of_range(err);
+                out_of_range(err);
                 return false;
             }
         }
@@ -210,7 +211,7 @@ static bool merge_factors(fe_exprs *pool, parts *p, fe_expr_error *err)
         fe_expr base = base_of(p->items[i], &exponent);
         for (next = i; next < p->count && base_of(p->items[next], &exponent) == base; next++) {
             if (__builtin_add_overflow(total, exponent, &total)) {
-                fe_expr_out_of_range(err);
+                out_of_range(err);
                 return false;
             }
         }
@@ -274,8 +275,7 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
     if (fe_expr_number(base, &number)) {
         if (!fe_number_sign(number) && exponent < 0)
             return fe_expr_fail(err, FE_EXPR_DIVISION, 0, "a division by zero");
-        return fe_number_power(number, exponent, &number) ? fe_expr_number_node(pool, number, err)
-                                                          : fe_expr_out_of_range(err);
+        return fe_number_power(number, exponent, &number) ? fe_expr_number_node(pool, number, err) : out_of_range(err);
     }
     if (base->op == FE_EXPR_MUL && exponent != 1) {
         fe_expr *factors = fe_exprs_take(pool, base->count, err), result = NULL;
@@ -292,6 +292,6 @@ fe_expr fe_expr_power(fe_exprs *pool, fe_expr base, int64_t exponent, fe_expr_er
     }
     base = base_of(base, &inner);
     if (__builtin_mul_overflow(inner, exponent, &exponent))
-        return fe_expr_out_of_range(err);
+        return out_of_range(err);
     return raw_power(pool, base, exponent, err);
 }

@@ -46,7 +46,6 @@ void fe_exprs_give(fe_exprs *pool, fe_expr *items, size_t count);
 
 /* The pool's own copy of a leaf of any pool; a call likewise, its arguments being of this pool. Nothing is checked. */
 fe_expr fe_expr_keep(fe_exprs *pool, fe_expr like, const fe_expr *args, fe_expr_error *err);
-fe_expr fe_expr_out_of_range(fe_expr_error *err); /* a constant does not fit; always NULL */
 
 /* ---- expr_build.c ---- */
 
@@ -97,7 +96,6 @@ uint32_t fe_expr_split_product(fe_expr product, fe_number *coefficient, const fe
 
 /* ---- expr_order.c ---- */
 
-int fe_expr_compare_terms(fe_expr a, fe_expr b); /* as terms of one sum */
 /* Put arguments into the order in which sympy prints them; spare has room for count. */
 void fe_expr_sort(fe_expr_op op, fe_expr *items, fe_expr *spare, uint32_t count);
 /* Into that of sympy's ordered(): the smaller tree first, then by fe_expr_compare. */

@@ -206,7 +206,8 @@ static uint32_t split_term(fe_expr term, fe_number *coefficient, const fe_expr *
 
 /* Terms go by their powers of the generators, in the generators' order, higher powers first. Only generators of one of
  * the two matter, so two sorted lists of factors are merged. */
-int fe_expr_compare_terms(fe_expr a, fe_expr b)
+/* As terms of one sum. */
+static int compare_terms(fe_expr a, fe_expr b)
 {
     const fe_expr *x = NULL, *y = NULL;
     fe_number x_number, y_number;
@@ -262,7 +263,7 @@ static bool is_number_less_term(fe_expr number, fe_expr term)
 void fe_expr_sort(fe_expr_op op, fe_expr *items, fe_expr *spare, uint32_t count)
 {
     if (op == FE_EXPR_ADD) {
-        merge_sort(items, spare, count, fe_expr_compare_terms);
+        merge_sort(items, spare, count, compare_terms);
         if (count == 2 && is_number_less_term(items[1], items[0])) {
             fe_expr number = items[1];
             items[1] = items[0];

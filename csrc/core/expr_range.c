@@ -42,7 +42,7 @@ range fe_range_real(double low, double high)
                    .high = isnan(high) ? (double)INFINITY : high};
 }
 
-range fe_range_any_int(void)
+static range any_int(void)
 {
     return fe_range_int(-INF, INF);
 }
@@ -294,7 +294,7 @@ static range floor_quotient(range a, range b)
 
 static range floor_divide(range a, range b)
 {
-    return by_parts(floor_quotient, a, b, fe_range_any_int());
+    return by_parts(floor_quotient, a, b, any_int());
 }
 
 static range true_divide(range a, range b)
@@ -329,7 +329,7 @@ static range int_remainder(range a, range b)
 static range modulo(range a, range b)
 {
     if (is_whole(a) && is_whole(b))
-        return by_parts(int_remainder, to_int(a), to_int(b), fe_range_any_int());
+        return by_parts(int_remainder, to_int(a), to_int(b), any_int());
     b = to_real(b);
     return fe_range_real(fmin(b.low, 0), fmax(b.high, 0));
 }
@@ -460,7 +460,7 @@ static range shift(fe_expr_op op, range a, range b)
     a = to_int(a);
     b = to_int(b);
     if (b.hi < 0)
-        return fe_range_any_int();
+        return any_int();
     b.lo = b.lo < 0 ? 0 : b.lo;
     return int_corners(op == FE_EXPR_LSHIFT ? shift_left : shift_right, a, b);
 }

@@ -22,7 +22,6 @@ typedef struct {
 fe_range fe_range_int(fe_wide lo, fe_wide hi); /* ends beyond 64 bits are put right */
 fe_range fe_range_bool(bool lo, bool hi);
 fe_range fe_range_real(double low, double high);
-fe_range fe_range_any_int(void);
 fe_range fe_range_any_real(void);
 fe_range fe_range_ratio(int64_t p, int64_t q); /* q > 0 */
 fe_range fe_range_truth(fe_range a);           /* BOOL: is it not zero? */

@@ -48,7 +48,7 @@ bool fe_read_is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-bool fe_read_is_letter(char c)
+static bool is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -60,8 +60,8 @@ const char *fe_read_word(fe_reader *p, size_t *len)
     const char *start = p->text + p->at;
     size_t begin = p->at;
 
-    if (fe_read_is_letter(fe_read_look(p))) {
-        while (fe_read_is_letter(fe_read_look(p)) || fe_read_is_digit(fe_read_look(p)))
+    if (is_letter(fe_read_look(p))) {
+        while (is_letter(fe_read_look(p)) || fe_read_is_digit(fe_read_look(p)))
             p->at++;
     }
     *len = p->at - begin;

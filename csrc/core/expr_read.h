@@ -29,7 +29,6 @@ fe_expr fe_read_syntax(fe_reader *p, const char *expected);
 /* The same as fe_read_accept, but it must be there. */
 bool fe_read_expect(fe_reader *p, const char *word);
 bool fe_read_is_digit(char c);
-bool fe_read_is_letter(char c);
 /* An ASCII identifier; *len 0: none stands here. */
 const char *fe_read_word(fe_reader *p, size_t *len);
 bool fe_read_same(const char *name, size_t len, const char *wanted);

@@ -288,6 +288,17 @@ static uint32_t placeholders_before(const fe_graph *g, uint32_t id)
     return count;
 }
 
+/* An input that no spec names is a constant's, found by its place; where there is not one spec for each placeholder, places
+ * tell nothing, as of a placeholder that was just made. */
+static void forget_constant(fe_graph *g, uint32_t id)
+{
+    uint32_t position = placeholders_before(g, id);
+
+    if (fe_signature_is_constant(g->signature, position) &&
+        placeholders_before(g, FE_ROOT) + 1 == g->signature->input_count)
+        fe_signature_forget_constant(g->signature, position);
+}
+
 void fe_node_erase(fe_graph *g, uint32_t id)
 {
     fe_node *n = &g->nodes[id];
@@ -300,7 +311,7 @@ void fe_node_erase(fe_graph *g, uint32_t id)
         leave_name(g, id);
     if (g->signature && g->signature->input_count && n->op == FE_OP_PLACEHOLDER &&
         !fe_signature_forget_input(g->signature, id))
-        fe_signature_forget_constant(g->signature, placeholders_before(g, id));
+        forget_constant(g, id);
     g->targets[n->target].count--;
     n->flags |= FE_NODE_ERASED;
     g->live--;
@@ -330,7 +341,7 @@ void fe_node_forget(fe_graph *g, uint32_t id)
 void fe_node_set_name(fe_graph *g, uint32_t id, fe_string *name)
 {
     assert(!(g->nodes[id].flags & FE_NODE_ERASED));
-    if (g->signature && g->nodes[id].op == FE_OP_PLACEHOLDER)
+    if (g->signature && g->nodes[id].op == FE_OP_PLACEHOLDER && g->details[id].name)
         fe_signature_rename_input(g->signature, g->details[id].name, name);
     leave_name(g, id);
     take_name(g, id, name);

@@ -449,31 +449,40 @@ typedef struct {
 typedef struct {
     fe_string *name;
     uint32_t node; /* FE_NONE_ID: it was erased, and the graph has been copied since */
+    uint32_t next; /* the next of the same node, or FE_NONE_ID; fe_signature_add_called sets it */
 } fe_called;
 
 struct fe_signature {
     const fe_allocator *allocator;
     fe_spec *inputs, *outputs;
     fe_called *called;
-    uint32_t input_count, input_capacity, output_count, output_capacity, called_count, called_capacity;
+    uint32_t *called_slots; /* a hash table from nodes to their first in called, as most nodes are in none */
+    uint32_t input_count, input_capacity, output_count, output_capacity, called_count, called_capacity, called_mask;
 };
 
 fe_signature *fe_signature_new(const fe_allocator *a); /* NULL: no memory */
 void fe_signature_free(fe_signature *s);
 int fe_signature_add_input(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
 int fe_signature_add_output(fe_signature *s, fe_spec spec, fe_error *err) FE_MUST_CHECK;
-int fe_signature_add_called(fe_signature *s, fe_called called, fe_error *err) FE_MUST_CHECK;
+int fe_signature_add_called(fe_signature *s, fe_string *name, uint32_t node, fe_error *err) FE_MUST_CHECK;
+/* Take what another signature has in called, which has none then. */
+void fe_signature_take_called(fe_signature *s, fe_signature *from);
 /* An output that becomes another node has no origin any more: it may be of another kind of value. */
 void fe_signature_replace_output(fe_signature *s, uint32_t old, uint32_t new);
-/* Nobody uses old any more, since new has taken its place: modules are now called with new, or give it. */
+/* Nobody uses old any more, since new has taken its place: modules are now called with new, or give it. Takes time by the
+ * number of names that old has in called. */
 void fe_signature_replace_called(fe_signature *s, uint32_t old, uint32_t new);
 /* The output node returns something else. When the number of results stays, each output stands for the result in its place;
  * otherwise the signature stays as it is, and the verifier tells. */
 void fe_signature_set_outputs(fe_signature *s, const fe_value *results, uint32_t count);
+/* The same for what a node, if it is an output node, returns: a tuple or list of results, or one. A node that is listed is
+ * followed by itself; whoever makes an output node says when it is there to stay. */
+void fe_signature_follow(fe_graph *g, uint32_t id);
 /* A user input has another name: what updates it, or is its gradient, says so by name; so does one that is a constant. */
 void fe_signature_rename_input(fe_signature *s, const fe_string *old, fe_string *new);
 bool fe_signature_forget_input(fe_signature *s, uint32_t node); /* its placeholder is erased; false: no input is it */
 /* The same for an input that is a constant and names no node: it is known by its position among the placeholders. */
+bool fe_signature_is_constant(const fe_signature *s, uint32_t position);
 void fe_signature_forget_constant(fe_signature *s, uint32_t position);
 /* Erase inputs, which nothing may use: gone tells by position. The signature must have an input for each placeholder.
  * Takes time by their number, where erasing one by one takes its square. */

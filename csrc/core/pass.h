@@ -142,7 +142,6 @@ typedef struct {
 
 void fe_text_double(double value, fe_buffer *out); /* as Python's repr */
 void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_form form, fe_buffer *out);
-void fe_text_target(const fe_graph *g, const fe_renderer *r, uint32_t target, fe_buffer *out);
 void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffer *out); /* Node.format_node() */
 void fe_text_graph(const fe_graph *g, const fe_renderer *r, fe_buffer *out);             /* str(graph) */
 

@@ -329,7 +329,7 @@ void fe_text_value(const fe_graph *g, const fe_renderer *r, fe_value v, fe_text_
 
 /* ---- nodes and graphs ---- */
 
-void fe_text_target(const fe_graph *g, const fe_renderer *r, uint32_t target, fe_buffer *out)
+static void text_target(const fe_graph *g, const fe_renderer *r, uint32_t target, fe_buffer *out)
 {
     const fe_target *t = &g->targets[target];
 
@@ -379,7 +379,7 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
     fe_buffer_text(out, ops[n->op]);
     fe_buffer_text(out, "[target=");
     if (n->op != FE_OP_ROOT)
-        fe_text_target(g, r, n->target, out);
+        text_target(g, r, n->target, out);
     fe_buffer_char(out, ']');
     if (n->op == FE_OP_PLACEHOLDER) {
         if (d->args && d->args->len) {

@@ -297,9 +297,13 @@ static int collect_operands(fe_graph *g, const fe_seq *args, const fe_seq *kwarg
     return refuse_erased(g, out, err);
 }
 
-/* The signature follows what the graph now returns: a tuple or list of results, or one. */
-static void follow_results(fe_graph *g, const fe_value *returned)
+void fe_signature_follow(fe_graph *g, uint32_t id)
 {
+    const fe_seq *args = g->details[id].args;
+    const fe_value *returned = args && args->len ? &args->items[0] : NULL;
+
+    if (!g->signature || g->nodes[id].op != FE_OP_OUTPUT || !returned)
+        return;
     if (returned->kind == FE_TUPLE || returned->kind == FE_LIST)
         fe_signature_set_outputs(g->signature, returned->as.seq->items, returned->as.seq->len);
     else
@@ -322,8 +326,8 @@ int fe_node_set_arguments(fe_graph *g, uint32_t id, fe_seq *args, fe_seq *kwargs
         fe_seq_free(g, d->kwargs);
     d->args = args;
     d->kwargs = kwargs;
-    if (g->signature && g->nodes[id].op == FE_OP_OUTPUT && args && args->len)
-        follow_results(g, &args->items[0]);
+    if (fe_node_is_listed(g, id))
+        fe_signature_follow(g, id);
     g->version++;
     return 0;
 }

@@ -62,7 +62,8 @@ static const unsigned char *in_memory(const pt2_archive *archive, uint64_t at, s
     return NULL;
 }
 
-int64_t pt2_read_some(const pt2_archive *archive, uint64_t at, void *out, size_t len)
+/* Read up to len bytes at `at`, fewer only at the end of the file. -1: errno says why. */
+static int64_t read_some(const pt2_archive *archive, uint64_t at, void *out, size_t len)
 {
     const unsigned char *data;
     size_t done = 0;
@@ -91,13 +92,13 @@ int64_t pt2_read_some(const pt2_archive *archive, uint64_t at, void *out, size_t
 static int io_fail(int code, const char *entry, pt2_report *r)
 {
     if (code > 0)
-        return pt2_fail(r, PT2_IO, entry, NULL, "the file cannot be read: %s", strerror(code));
-    return pt2_fail(r, PT2_IO, entry, NULL, "the file became shorter while it was read");
+        return pt2_fail_io(r, code, entry, "the file cannot be read: %s", strerror(code));
+    return pt2_fail_io(r, EIO, entry, "the file became shorter while it was read");
 }
 
 int pt2_read_all(const pt2_archive *archive, uint64_t at, void *out, size_t len, const char *entry, pt2_report *r)
 {
-    int64_t n = pt2_read_some(archive, at, out, len);
+    int64_t n = read_some(archive, at, out, len);
 
     return n < 0 || (uint64_t)n < len ? io_fail(n < 0 ? errno : -1, entry, r) : 0;
 }
@@ -126,7 +127,7 @@ static zip_int64_t read_source(pt2_archive *archive, void *data, zip_uint64_t le
 {
     uint64_t left = archive->zip_at < archive->size ? archive->size - archive->zip_at : 0;
     uint64_t wanted = len < left ? len : left;
-    int64_t n = pt2_read_some(archive, archive->zip_at, data, (size_t)wanted);
+    int64_t n = read_some(archive, archive->zip_at, data, (size_t)wanted);
 
     if (n < 0 || (uint64_t)n < wanted) {
         archive->io_error = n < 0 ? errno : -1;
@@ -298,14 +299,20 @@ static const char *kind_of_file(mode_t mode)
     return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
+/* What open() or seeking says of what is no file. */
+static int not_a_file(mode_t mode)
+{
+    return S_ISDIR(mode) ? EISDIR : S_ISFIFO(mode) || S_ISSOCK(mode) ? ESPIPE : EINVAL;
+}
+
 pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r)
 {
     struct stat st;
 
     if (fstat(fd, &st) < 0) {
-        pt2_fail(r, PT2_IO, NULL, NULL, "the file cannot be opened: %s", strerror(errno));
+        pt2_fail_io(r, errno, NULL, "the file cannot be opened: %s", strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
-        pt2_fail(r, PT2_IO, NULL, NULL, "this is %s, not a file", kind_of_file(st.st_mode));
+        pt2_fail_io(r, not_a_file(st.st_mode), NULL, "this is %s, not a file", kind_of_file(st.st_mode));
     } else {
         return archive_new(fd, NULL, (uint64_t)st.st_size, a, r);
     }

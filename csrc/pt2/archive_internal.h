@@ -48,8 +48,6 @@ static inline uint64_t pt2_get64(const unsigned char *p)
 
 /* ---- archive.c ---- */
 
-/* Read up to len bytes at `at`, fewer only at the end of the file. -1: errno says why. */
-int64_t pt2_read_some(const pt2_archive *archive, uint64_t at, void *out, size_t len);
 /* Read exactly len bytes, which the size of the file says are there. */
 int pt2_read_all(const pt2_archive *archive, uint64_t at, void *out, size_t len, const char *entry,
                  pt2_report *r) FE_MUST_CHECK;

@@ -47,7 +47,7 @@ static int too_deep(const pt2_path *path, uint32_t depth, pt2_report *r)
 
     for (; depth > SHOWN_DEPTH && path->parent; depth--)
         path = path->parent;
-    return pt2_fail(r, PT2_JSON_DEPTH, NULL, path, "JSON is nested deeper than %u levels", limit);
+    return pt2_fail(r, PT2_JSON_DEPTH, NULL, path, "JSON is nested deeper than %u levels (limit json_depth)", limit);
 }
 
 /* ---- the checks after parsing ---- */

@@ -23,7 +23,8 @@ bool pt2_next_item(pt2_items *it, char separator, const char **item, size_t *len
     return true;
 }
 
-bool pt2_module_stack_parts(const char *item, size_t len, const char *parts[3], size_t lens[3])
+/* Cut KEY,PATH,TYPE at its commas outside () and []; false: not three parts. */
+static bool module_stack_parts(const char *item, size_t len, const char *parts[3], size_t lens[3])
 {
     size_t start = 0, count = 0;
     int64_t open = 0;
@@ -75,7 +76,7 @@ static int check_module_stack(const char *text, size_t len, const pt2_path *path
     size_t size, lens[3];
 
     while (pt2_next_item(&it, ';', &item, &size)) {
-        if (!pt2_module_stack_parts(item, size, parts, lens))
+        if (!module_stack_parts(item, size, parts, lens))
             return FAULT(path, r, "an item of nn_module_stack is not KEY,PATH,TYPE: %.*s", shown(size), item);
         warn_odd_target(parts[2], lens[2], path, r);
     }

@@ -68,6 +68,9 @@ typedef struct {
     const char *first;
     size_t first_len, count;
     bool has_model; /* one called "model" */
+    const char *wanted;
+    bool has_wanted;
+    fe_buffer *names; /* of all, to be shown */
 } model_list;
 
 static int see_model(void *ctx, const char *name, size_t len)
@@ -79,6 +82,10 @@ static int see_model(void *ctx, const char *name, size_t len)
         list->first_len = len;
     }
     list->has_model |= len == 5 && memcmp(name, "model", 5) == 0;
+    list->has_wanted |= list->wanted && len == strlen(list->wanted) && memcmp(name, list->wanted, len) == 0;
+    fe_buffer_text(list->names, list->count > 1 ? ", '" : "'");
+    fe_buffer_add(list->names, name, len);
+    fe_buffer_char(list->names, '\'');
     return 0;
 }
 
@@ -349,8 +356,9 @@ static int explain(pt2_archive *archive, const pt2_entry *e, const fe_allocator 
     return -1;
 }
 
-int pt2_open_document(pt2_json *j, pt2_archive *archive, const pt2_entry *e, pt2_root_type type, const fe_allocator *a,
-                      pt2_report *r)
+/* Read an entry, parse it and check it against the schema. */
+static int open_document(pt2_json *j, pt2_archive *archive, const pt2_entry *e, pt2_root_type type,
+                         const fe_allocator *a, pt2_report *r)
 {
     const char *outer = r->entry;
     char *text;
@@ -396,41 +404,71 @@ static void open_model(opening *o)
 {
     pt2_program *p = o->program;
 
-    if (pt2_open_document(&p->json, o->archive, p->model_entry, PT2_TYPE_EXPORTED_PROGRAM, p->allocator, o->report) ==
-        0)
+    if (open_document(&p->json, o->archive, p->model_entry, PT2_TYPE_EXPORTED_PROGRAM, p->allocator, o->report) == 0)
         check_schema_version(o);
 }
 
 /* ---- layouts A and B ---- */
 
-/* Choose the model and set its name. */
-static int choose_model(opening *o, const char *model)
+/* An archive that has models, but none of the name that was asked for. */
+static int no_such_model(opening *o, const model_list *list)
 {
-    model_list list = {.count = 0};
-    pt2_program *p = o->program;
-    const char *name = model ? model : "model";
-    size_t len = strlen(name);
-    char *copy;
+    const char *entry = join(o, MODELS, list->wanted, ".json");
+
+    fe_buffer_char(list->names, '\0');
+    if (!entry || list->names->failed)
+        return pt2_no_memory(o->report);
+    return pt2_fail(o->report, PT2_MISSING_ENTRY, entry, NULL, "the archive has no model '%s'; it has %s", list->wanted,
+                    list->names->data);
+}
+
+/* Which of the archive's models it is. */
+static int choose_model(opening *o, const model_list *list, const char **name, size_t *len)
+{
     uint32_t count;
 
     (void)pt2_archive_entries(o->archive, &count);
-    (void)pt2_each_model(o->archive, see_model, &list);
-    if (!list.count && !count)
+    if (!list->count && !count)
         return pt2_fail(o->report, PT2_MISSING_ENTRY, MODELS, NULL, "the archive is empty");
-    if (!model && !list.has_model && list.count == 1) {
-        name = list.first;
-        len = list.first_len;
-    } else if (!model && !list.has_model && list.count > 1) {
+    if (list->wanted && list->count && !list->has_wanted)
+        return no_such_model(o, list);
+    *name = list->wanted ? list->wanted : "model";
+    *len = strlen(*name);
+    if (list->wanted || list->has_model || !list->count)
+        return 0;
+    if (list->count > 1)
         return pt2_fail(o->report, PT2_MISSING_ENTRY, "models/model.json", NULL,
-                        "the archive has %zu models, none called 'model': name one of them", list.count);
-    }
-    copy = fe_arena_take(&p->arena, len + 1);
+                        "the archive has %zu models, none called 'model': name one of them", list->count);
+    *name = list->first;
+    *len = list->first_len;
+    return 0;
+}
+
+static int set_model(opening *o, const char *name, size_t len)
+{
+    char *copy = fe_arena_take(&o->program->arena, len + 1);
+
     if (!copy)
         return pt2_no_memory(o->report);
     memcpy(copy, name, len);
     copy[len] = '\0';
-    p->model = copy;
+    o->program->model = copy;
     return 0;
+}
+
+/* Choose the model and set its name. model NULL: the one called "model", or the only one. */
+static int find_model(opening *o, const char *model)
+{
+    fe_buffer names;
+    model_list list = {.wanted = model, .names = &names};
+    const char *name;
+    size_t len;
+
+    fe_buffer_init(&names, o->program->allocator);
+    (void)pt2_each_model(o->archive, see_model, &list);
+    int result = choose_model(o, &list, &name, &len) < 0 ? -1 : set_model(o, name, len);
+    fe_buffer_clear(&names);
+    return result;
 }
 
 static int scan_pickle(opening *o, const pt2_entry *e, const char *what)
@@ -451,8 +489,8 @@ static void open_payloads(opening *o, pt2_payloads *payloads, const char *folder
     if (pickle && scan_pickle(o, pickle, what) < 0)
         return;
     if (payloads->entry) {
-        if (pt2_open_document(&payloads->config, o->archive, payloads->entry, PT2_TYPE_PAYLOAD_CONFIG, p->allocator,
-                              o->report) < 0 ||
+        if (open_document(&payloads->config, o->archive, payloads->entry, PT2_TYPE_PAYLOAD_CONFIG, p->allocator,
+                          o->report) < 0 ||
             pt2_payloads_read(p, payloads, o->report) < 0)
             payloads->count = 0; /* the report says why */
         return;
@@ -468,7 +506,7 @@ static void open_foldered(opening *o, const char *model)
 {
     pt2_program *p = o->program;
 
-    if (choose_model(o, model) < 0)
+    if (find_model(o, model) < 0)
         return;
     check_marker(o, "archive_format", "pt2");
     check_marker(o, "archive_version", "0");

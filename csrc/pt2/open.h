@@ -6,12 +6,6 @@
 
 #define PT2_PICKLE_SCANNED ((uint64_t)4 << 20) /* larger pickles are not looked into before they are asked for */
 
-/* ---- open.c ---- */
-
-/* Read an entry, parse it and check it against the schema. */
-int pt2_open_document(pt2_json *j, pt2_archive *archive, const pt2_entry *e, pt2_root_type type, const fe_allocator *a,
-                      pt2_report *r) FE_MUST_CHECK;
-
 /* ---- payload.c ---- */
 
 /* Make the table of weights or constants out of its config, whose document is checked. */

@@ -157,7 +157,7 @@ static zip_int64_t open_part(part_source *s)
             return source_failed(s);
     } else if (part->read && s->was_open) {
         if (!part->rewind) {
-            pt2_fail(s->w->r, PT2_IO, s->name, NULL, "the content cannot be read again");
+            pt2_fail_io(s->w->r, EIO, s->name, "the content cannot be read again");
             return source_failed(s);
         }
         part->rewind(part->ctx);
@@ -171,10 +171,10 @@ static int64_t read_callback(part_source *s, void *data, size_t len)
     int64_t n = len ? s->part->read(s->part->ctx, data, len) : 0;
 
     if (n < 0)
-        return pt2_fail(s->w->r, PT2_IO, s->name, NULL, "the content cannot be read");
+        return pt2_fail_io(s->w->r, EIO, s->name, "the content cannot be read");
     if ((uint64_t)n > len || (n == 0 && len))
-        return pt2_fail(s->w->r, PT2_IO, s->name, NULL, "the content has other than the %llu bytes announced",
-                        (unsigned long long)s->len);
+        return pt2_fail_io(s->w->r, EIO, s->name, "the content has other than the %llu bytes announced",
+                           (unsigned long long)s->len);
     return n;
 }
 
@@ -241,7 +241,7 @@ static int write_all(writing *w, const unsigned char *data, size_t len, uint64_t
             continue;
         if (n <= 0) {
             int code = n < 0 ? errno : EIO;
-            pt2_fail(w->r, PT2_IO, NULL, NULL, "'%.500s' cannot be written: %s", w->target, strerror(code));
+            pt2_fail_io(w->r, code, NULL, "'%.500s' cannot be written: %s", w->target, strerror(code));
             zip_error_set(&w->error, ZIP_ER_WRITE, code);
             return -1;
         }
@@ -350,8 +350,8 @@ static int libzip_failed(writing *w, const char *entry, zip_error_t *error, uint
         return -1;
     if (zip_error_code_zip(error) == ZIP_ER_MEMORY || errno == ENOMEM)
         return pt2_no_memory(w->r);
-    return pt2_fail(w->r, PT2_IO, entry, NULL, "'%.500s' cannot be written: %s (libzip)", w->target,
-                    zip_error_strerror(error));
+    return pt2_fail_io(w->r, EIO, entry, "'%.500s' cannot be written: %s (libzip)", w->target,
+                       zip_error_strerror(error));
 }
 
 static int add_part(writing *w, zip_t *zip, size_t index, uint64_t *at)
@@ -423,7 +423,7 @@ static int write_archive(writing *w)
 
 static int file_failed(writing *w, const char *path, int code)
 {
-    return pt2_fail(w->r, PT2_IO, NULL, NULL, "'%.500s' cannot be written: %s", path, strerror(code));
+    return pt2_fail_io(w->r, code, NULL, "'%.500s' cannot be written: %s", path, strerror(code));
 }
 
 /* Put the way to `name`, as seen from the folder of w->target, into w->target. */
@@ -459,13 +459,13 @@ static int resolve(writing *w, const char *path)
     if (!w->exists && errno != ENOENT)
         return file_failed(w, path, errno);
     if (w->exists && !S_ISREG(st.st_mode))
-        return pt2_fail(w->r, PT2_IO, NULL, NULL, "'%.500s' is not a file", path);
+        return pt2_fail_io(w->r, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, NULL, "'%.500s' is not a file", path);
     if (w->exists && faccessat(AT_FDCWD, w->target, W_OK, AT_EACCESS) < 0)
         return file_failed(w, path, errno);
     w->mode = w->exists ? st.st_mode & 0777 : 0;
     const char *slash = strrchr(w->target, '/');
     if (!*w->target || (slash && !slash[1]))
-        return pt2_fail(w->r, PT2_IO, NULL, NULL, "'%.500s' does not name a file", path);
+        return pt2_fail_io(w->r, *w->target ? EISDIR : ENOENT, NULL, "'%.500s' does not name a file", path);
     snprintf(w->folder, sizeof w->folder, "%.*s", slash ? (int)(slash - w->target) + 1 : 2, slash ? w->target : "./");
     return 0;
 }

@@ -61,6 +61,7 @@ typedef struct {
     uint8_t value_kind;
     uint32_t index;    /* in inputs or nodes */
     uint32_t output;   /* PT2_FROM_RESULT: which result of the producer, or element of the list */
+    uint32_t call;     /* PT2_FROM_GRAPH: id of the call of a higher-order operator whose argument it is; 0: of none */
     fe_string *name;   /* that the node was given by the reader */
     yyjson_val *json;  /* the input, or the Node */
     yyjson_val *value; /* its entry in the value tables: a TensorMeta, SymInt ...; NULL: none */
@@ -180,6 +181,7 @@ bool pt2_is_positional(const char *target, size_t target_len, yyjson_val *json);
 typedef enum {
     PT2_LENIENT, /* what would keep torch from loading the program, or make it wrong */
     PT2_STRICT,  /* and all that torch's exporter would not have written */
+    PT2_NEW, /* as PT2_LENIENT, of a program that is in no file yet: the values are what its owner has just looked up */
 } pt2_level;
 
 /* Check a program whose graphs are `root` (p->root, or the owner's view of them after edits). Adds every fault. */

@@ -663,6 +663,17 @@ static int check_metadata(pt2_graph_reader *g, const json_node *n)
     return 0;
 }
 
+/* Arguments that are subgraphs know the call that takes them; not those within other arguments. */
+static void note_call(pt2_graph_reader *g, uint32_t id, const fe_seq *arguments)
+{
+    for (uint32_t i = 0; arguments && i < arguments->len; i++) {
+        fe_value v = arguments->items[i];
+        pt2_origin *o = v.kind == FE_NODE ? &g->graph->origins[v.as.node] : NULL;
+        if (o && o->source == PT2_FROM_GRAPH && o->index == g->graph->origins[id].index)
+            o->call = id;
+    }
+}
+
 static int read_node(pt2_graph_reader *g, json_node *n)
 {
     const char *target = unsafe_yyjson_get_str(n->target);
@@ -685,7 +696,13 @@ static int read_node(pt2_graph_reader *g, json_node *n)
     choose_name(g, n, form, result, &plan);
     plan.target = n->callee;
     plan.origin.value_kind = (uint8_t)kind;
-    if (pt2_read_append(g, &plan, result, first, &id) < 0 || read_form(g, n, form, id) < 0)
+    if (pt2_read_append(g, &plan, result, first, &id) < 0)
+        return -1;
+    if (g->callees[n->callee].higher_order) {
+        note_call(g, id, g->core->details[id].args);
+        note_call(g, id, g->core->details[id].kwargs);
+    }
+    if (read_form(g, n, form, id) < 0)
         return -1;
     return check_metadata(g, n);
 }

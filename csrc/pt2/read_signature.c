@@ -179,7 +179,7 @@ static int check_names(signature_reader *s, yyjson_val *arguments, const pt2_pat
         uint32_t owner = known ? fe_name_owner(s->g->core, known) : FE_NONE_ID;
         if (name && kind != PT2_VALUE_CUSTOM && owner == FE_NONE_ID)
             fail(s, PT2_INDEX(path, i), "the graph has no node called", name);
-        if (owner != FE_NONE_ID && fe_signature_add_called(s->g->core->signature, (fe_called){known, owner}, &err) < 0)
+        if (owner != FE_NONE_ID && fe_signature_add_called(s->g->core->signature, known, owner, &err) < 0)
             return core_failed(s, &err);
     }
     return 0;

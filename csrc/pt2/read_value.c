@@ -497,7 +497,7 @@ static int graph_value(pt2_graph_reader *g, yyjson_val *v, const pt2_argument_pl
     pt2_node_plan plan = {.op = FE_OP_GET_ATTR,
                           .name = unsafe_yyjson_get_str(name),
                           .name_len = unsafe_yyjson_get_len(name),
-                          .origin = {.source = PT2_FROM_GRAPH, .index = at->index, .output = at->input, .json = v}};
+                          .origin = {.source = PT2_FROM_GRAPH, .index = at->index, .json = v}};
 
     if (pt2_read_subgraph(g, v, at) < 0)
         return -1;

@@ -204,6 +204,19 @@ int pt2_fail(pt2_report *r, pt2_kind kind, const char *entry, const pt2_path *pa
     return -1;
 }
 
+int pt2_fail_io(pt2_report *r, int code, const char *entry, const char *format, ...)
+{
+    va_list args;
+
+    if (!r->system_error)
+        r->system_error = code;
+    va_start(args, format);
+    add_fault(r, (pt2_fault){.kind = PT2_IO, .severity = PT2_ERROR, .entry = entry ? entry : r->entry}, NULL, format,
+              args);
+    va_end(args);
+    return -1;
+}
+
 int pt2_fail_node(pt2_report *r, pt2_kind kind, const pt2_path *path, const char *node, const char *format, ...)
 {
     va_list args;

@@ -94,6 +94,7 @@ typedef struct {
     pt2_fault *items;
     uint32_t count, capacity;
     uint32_t errors, warnings; /* the omitted ones too */
+    int system_error;          /* errno of the first error of PT2_IO; 0: none is known */
     bool no_memory;
 } pt2_report;
 
@@ -119,6 +120,8 @@ void pt2_warn(pt2_report *r, pt2_kind kind, const char *entry, const pt2_path *p
     FE_PRINTF(5, 6);
 void pt2_warn_node(pt2_report *r, pt2_kind kind, const pt2_path *path, const char *node, const char *format, ...)
     FE_PRINTF(5, 6);
+/* The same of PT2_IO, with the errno that says which kind of trouble it is. */
+int pt2_fail_io(pt2_report *r, int code, const char *entry, const char *format, ...) FE_PRINTF(4, 5);
 int pt2_no_memory(pt2_report *r); /* -1 */
 /* The text of a path: $.a.b[3]['odd key']. */
 void pt2_path_text(const pt2_path *path, fe_buffer *out);

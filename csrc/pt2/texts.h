@@ -56,7 +56,5 @@ typedef struct {
 } pt2_items;
 
 bool pt2_next_item(pt2_items *it, char separator, const char **item, size_t *len); /* false: no more */
-/* Cut KEY,PATH,TYPE at its commas outside () and []; false: not three parts. */
-bool pt2_module_stack_parts(const char *item, size_t len, const char *parts[3], size_t lens[3]);
 
 #endif

@@ -264,7 +264,7 @@ static int check_graph(pt2_verifier *v, const pt2_scope *outer, const pt2_graph 
     if (name_subgraphs(v, &s) < 0)
         goto done;
     check_subgraphs(v, &s);
-    if (pt2_verify_calls(v, &s) < 0 || pt2_verify_values(v, &s) < 0)
+    if (pt2_verify_calls(v, &s) < 0 || (!v->is_new && pt2_verify_values(v, &s) < 0))
         goto done;
     if (!outer && (pt2_verify_signature(v, &s) < 0 || pt2_verify_payloads(v, &s) < 0))
         goto done;
@@ -323,7 +323,11 @@ static void clear(pt2_verifier *v)
 
 int pt2_program_verify(const pt2_program *p, const pt2_graph *root, pt2_level level, pt2_report *r)
 {
-    pt2_verifier v = {.program = p, .report = r, .allocator = r->allocator, .strict = level == PT2_STRICT};
+    pt2_verifier v = {.program = p,
+                      .report = r,
+                      .allocator = r->allocator,
+                      .strict = level == PT2_STRICT,
+                      .is_new = level == PT2_NEW};
     const char *entry = r->entry;
     uint32_t errors = r->errors;
     int result = -1;

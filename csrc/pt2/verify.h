@@ -85,6 +85,7 @@ typedef struct {
     pt2_report *report;
     const fe_allocator *allocator;
     bool strict;
+    bool is_new;     /* values are not looked at: see PT2_NEW */
     bool functional; /* no operator may write to its arguments */
     uint32_t scope_count;
     fe_argument *arguments;

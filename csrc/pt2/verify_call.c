@@ -325,5 +325,5 @@ int pt2_verify_calls(pt2_verifier *v, pt2_scope *s)
         getitems |= f->getitem;
         check_call(v, s, id, f);
     }
-    return getitems ? check_all_getitems(v, s) : 0;
+    return getitems && !v->is_new ? check_all_getitems(v, s) : 0;
 }

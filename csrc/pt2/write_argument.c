@@ -559,8 +559,8 @@ static const pt2_graph *find_subgraph(pt2_graph_writer *g, pt2_name name)
 
 static void write_subgraph(pt2_graph_writer *g, const pt2_place *at, yyjson_val *json, fe_value v)
 {
-    pt2_name name = pt2_name_of_string(g->core->targets[g->core->nodes[v.as.node].target].text);
-    const pt2_graph *graph = find_subgraph(g, name);
+    pt2_name name = pt2_target_text(g->graph, v.as.node);
+    const pt2_graph *graph = name.data ? find_subgraph(g, name) : NULL; /* a target that is an object has none */
     yyjson_val *inner = NULL, *key, *value;
     size_t i, count;
 

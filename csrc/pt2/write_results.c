@@ -618,7 +618,8 @@ static void check_name(pt2_graph_writer *g, uint32_t id)
         return;
     fault = pt2_name_fault(name->data, name->len);
     if (fault)
-        pt2_write_fault(g, PT2_NAME, id, "its name can't stand in code: it %s; give it another", fault);
+        pt2_write_fault(g, PT2_NAME, id, "its name '%.100s' can't stand in code: it %s; give it another", name->data,
+                        fault);
 }
 
 int pt2_writer_plan(pt2_graph_writer *g)

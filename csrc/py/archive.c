@@ -33,7 +33,8 @@ PyObject *report_to_list(const pt2_report *r)
 
 PyObject *raise_report(const module_state *st, const pt2_report *r)
 {
-    PyObject *faults = report_to_list(r), *error = faults ? PyObject_CallOneArg(st->format_error, faults) : NULL;
+    PyObject *faults = report_to_list(r);
+    PyObject *error = faults ? PyObject_CallFunction(st->format_error, "Oi", faults, r->system_error) : NULL;
 
     if (error && PyExceptionInstance_Check(error))
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);

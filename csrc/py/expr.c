@@ -254,7 +254,7 @@ static PyObject *Expr_get_assumptions(PyObject *self, void *unused)
 
 /* ---- values ---- */
 
-PyObject *expr_value_object(const fe_expr_value *v)
+static PyObject *value_object(const fe_expr_value *v)
 {
     switch (v->kind) {
     case FE_VALUE_INT:
@@ -388,7 +388,7 @@ static PyObject *Expr_evaluate(PyObject *self, PyObject *args, PyObject *kwargs)
     if (fe_expr_eval(((ExprObject *)self)->expr, lookup, values, &v, &err) < 0)
         expr_raise(&err);
     else if (!PyErr_Occurred())
-        result = expr_value_object(&v);
+        result = value_object(&v);
     Py_DECREF(values);
     return result;
 }
@@ -403,7 +403,7 @@ static PyObject *Expr_get_value(PyObject *self, void *unused)
     (void)unused;
     if (e->op == FE_EXPR_SYMBOL || e->op >= FE_EXPR_ADD)
         Py_RETURN_NONE;
-    return fe_expr_eval(e, NULL, NULL, &v, &err) < 0 ? expr_raise(&err) : expr_value_object(&v);
+    return fe_expr_eval(e, NULL, NULL, &v, &err) < 0 ? expr_raise(&err) : value_object(&v);
 }
 
 /* ---- the type ---- */

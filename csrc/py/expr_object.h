@@ -24,7 +24,6 @@ expr_pool *expr_pool_new(void); /* with one owner */
 void expr_pool_release(expr_pool *pool);
 /* An Expr of an expression of the pool, which it becomes an owner of. */
 PyObject *expr_new(PyTypeObject *type, expr_pool *pool, fe_expr e);
-PyObject *expr_value_object(const fe_expr_value *v);
 int expr_value_of(PyObject *o, fe_expr_value *out); /* of an int, float or bool */
 PyObject *expr_raise(const fe_expr_error *err);     /* always NULL; keeps an exception that is set */
 

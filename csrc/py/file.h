@@ -40,7 +40,6 @@ PyObject *raise_report(const module_state *st, const pt2_report *r);
 /* ---- json.c ---- */
 
 PyObject *json_to_python(yyjson_val *v);
-PyObject *string_of_json(yyjson_val *v);
 
 extern PyType_Spec archive_spec, program_spec, expr_spec;
 extern PyMethodDef file_functions[];

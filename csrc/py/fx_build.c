@@ -18,6 +18,7 @@ typedef struct {
     PyObject **keys;        /* borrowed from the graph's list, by number */
     PyObject **converted;   /* strong, by object: what stands in arguments for one that torch has in another form */
     PyObject *convert;      /* Python: object -> that */
+    uint32_t target_count, object_count; /* when it was begun: arguments that are being read for an edit may add more */
     bool with_meta;
     PyObject *none_args; /* () */
     PyObject *table, *used_names, *base_count, *objects;
@@ -370,11 +371,13 @@ static int prepare(builder *b)
 {
     const fe_graph *c = b->g->core;
 
+    b->target_count = c->target_count;
+    b->object_count = b->g->object_capacity;
     b->nodes = PyMem_RawCalloc(c->node_count, sizeof *b->nodes);
     b->targets = PyMem_RawCalloc(c->target_count + 1, sizeof *b->targets);
     b->listed = PyMem_RawCalloc(c->target_count + 1, sizeof *b->listed);
     b->keys = PyMem_RawCalloc((size_t)PyList_GET_SIZE(b->g->meta_keys) + 1, sizeof *b->keys);
-    b->converted = PyMem_RawCalloc((size_t)b->g->object_capacity + 1, sizeof *b->converted);
+    b->converted = PyMem_RawCalloc((size_t)b->object_count + 1, sizeof *b->converted);
     if (!b->nodes || !b->targets || !b->listed || !b->keys || !b->converted) {
         PyErr_NoMemory();
         return -1;
@@ -399,14 +402,14 @@ static void finish(builder *b, bool failed)
     }
     for (uint32_t id = 0; b->nodes && id < b->g->core->node_count; id++)
         Py_XDECREF(b->nodes[id]);
-    for (uint32_t i = 0; b->targets && b->listed && i < b->g->core->target_count; i++) {
+    for (uint32_t i = 0; b->targets && b->listed && i < b->target_count; i++) {
         Py_XDECREF(b->targets[i]);
         Py_XDECREF(b->listed[i]);
     }
     PyMem_RawFree(b->nodes);
     PyMem_RawFree(b->targets);
     PyMem_RawFree(b->listed);
-    for (uint32_t i = 0; b->converted && i < b->g->object_capacity; i++)
+    for (uint32_t i = 0; b->converted && i < b->object_count; i++)
         Py_XDECREF(b->converted[i]);
     PyMem_RawFree(b->keys);
     PyMem_RawFree(b->converted);

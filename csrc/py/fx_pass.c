@@ -243,7 +243,7 @@ static int name_source(fx_view *v, uint32_t id)
         return 1;
     if (!PyUnicode_CheckExact(name))
         return 0;
-    v->core->details[id].name = string_from_python(v->g, name);
+    v->core->details[id].name = name_from_python(v->g, name, "name of a node");
     return v->core->details[id].name ? 1 : -1;
 }
 

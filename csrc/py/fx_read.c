@@ -124,7 +124,7 @@ static int read_node(reader *r, uint32_t index)
         PyErr_Format(PyExc_ValueError, "node '%S' is in the graph's list but belongs to another graph" SEE_LINT, name);
         return -1;
     }
-    fe_string *text = string_from_python(r->g, name);
+    fe_string *text = name_from_python(r->g, name, "name of a node");
     if (!text)
         return -1;
     if (fe_node_new(r->g->core, (fe_op)call->code, r->targets[r->s.call[index]], text, FE_NONE_ID, &id, &err) < 0)
@@ -487,7 +487,7 @@ static int read_used_names(reader *r, PyObject *used)
     if (!(iterator = PyObject_GetIter(used)))
         return -1;
     while ((name = PyIter_Next(iterator))) {
-        fe_string *text = PyUnicode_Check(name) ? string_from_python(r->g, name) : NULL;
+        fe_string *text = PyUnicode_Check(name) ? name_from_python(r->g, name, "name") : NULL;
         if (text)
             text->used = true;
         Py_DECREF(name);
@@ -509,7 +509,7 @@ static int read_counters(reader *r, PyObject *counts)
         if (!PyUnicode_Check(base) || !PyLong_Check(count))
             continue;
         long long number = PyLong_AsLongLongAndOverflow(count, &overflow);
-        fe_string *text = string_from_python(r->g, base);
+        fe_string *text = name_from_python(r->g, base, "name");
         if (!text)
             return -1;
         if (fe_name_set_counter(r->g->core, text, overflow ? INT64_MAX : number, &err) < 0)

@@ -16,12 +16,15 @@ typedef struct {
 
 static int find_fx_node(transformer *t)
 {
-    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.fx.node");
+    PyObject *module = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "torch.fx.node"));
+    int result;
 
     t->fx_node = module ? PyObject_GetAttrString(module, "Node") : NULL;
+    result = module && !t->fx_node ? -1 : 0;
     if (t->fx_node && !PyType_Check(t->fx_node))
         Py_CLEAR(t->fx_node);
-    return module && PyErr_Occurred() ? -1 : 0;
+    Py_XDECREF(module);
+    return result;
 }
 
 static bool is_any_node(const transformer *t, PyObject *o)
@@ -286,9 +289,9 @@ done:
 /* ---- comparing, copying ---- */
 
 /* Number the classes of equal objects over both graphs: equal and of one type; what can't be hashed equals itself. */
-static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out)
+static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out, uint32_t count)
 {
-    for (uint32_t i = 0; i < g->object_capacity; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (!g->objects[i])
             continue;
         PyObject *object = Py_NewRef(g->objects[i]), *key = PyTuple_Pack(2, Py_TYPE(object), object);
@@ -313,8 +316,9 @@ static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out)
 static int graphs_equal(GraphObject *a, GraphObject *b)
 {
     PyObject *classes = PyDict_New();
-    uint32_t *class_a = PyMem_RawCalloc(a->object_capacity + 1, sizeof(uint32_t));
-    uint32_t *class_b = PyMem_RawCalloc(b->object_capacity + 1, sizeof(uint32_t));
+    uint32_t count_a = a->object_capacity, count_b = b->object_capacity; /* more may come while objects are compared */
+    uint32_t *class_a = PyMem_RawCalloc((size_t)count_a + 1, sizeof(uint32_t));
+    uint32_t *class_b = PyMem_RawCalloc((size_t)count_b + 1, sizeof(uint32_t));
     fe_error err;
     int equal = -1;
 
@@ -322,7 +326,8 @@ static int graphs_equal(GraphObject *a, GraphObject *b)
     graph_pin(b);
     if (!class_a || !class_b)
         PyErr_NoMemory();
-    else if (classes && number_classes(a, classes, class_a) == 0 && number_classes(b, classes, class_b) == 0 &&
+    else if (classes && number_classes(a, classes, class_a, count_a) == 0 &&
+             number_classes(b, classes, class_b, count_b) == 0 &&
              (equal = fe_graph_equal(a->core, b->core, class_a, class_b, &err)) < 0)
         raise_core(a->state, &err);
     graph_unpin(b);
@@ -358,7 +363,7 @@ Py_hash_t Graph_hash(PyObject *self)
 /* The objects of g, interned in copy; with memo, containers in meta are copied. */
 static uint32_t *map_objects(GraphObject *g, GraphObject *copy)
 {
-    uint32_t *map = PyMem_RawCalloc(g->object_capacity + 1, sizeof *map);
+    uint32_t *map = PyMem_RawCalloc((size_t)g->object_capacity + 1, sizeof *map);
 
     if (!map) {
         PyErr_NoMemory();
@@ -416,7 +421,7 @@ static int separate_entry(GraphObject *copy, fe_meta_entry *entry, uint32_t *mov
 /* Replace each container in the meta of a fresh copy by a copy of its own; a container shared by nodes stays shared. */
 static int separate_meta(GraphObject *copy)
 {
-    uint32_t count = copy->object_capacity, *moved = PyMem_RawMalloc((count + 1) * sizeof *moved);
+    uint32_t count = copy->object_capacity, *moved = PyMem_RawMalloc(((size_t)count + 1) * sizeof *moved);
     container_memo memo = {0};
     int result = moved ? 0 : -1;
 
@@ -438,18 +443,35 @@ const char copy_doc[] =
     "_copy($self, separate_meta, /)\n--\n\n"
     "A graph of the same class with the same nodes; with separate_meta, containers in meta are copied.";
 
+/* A new, empty graph of g's class; the class may be a user's, whose code runs. */
+static GraphObject *empty_graph(GraphObject *g)
+{
+    PyObject *o = PyObject_CallNoArgs((PyObject *)Py_TYPE(g));
+    GraphObject *copy = (GraphObject *)o;
+
+    if (!o)
+        return NULL;
+    if (!PyObject_TypeCheck(o, g->state->graph_type) || copy == g || copy->core->node_count != 1 ||
+        copy->core->signature) {
+        PyErr_Format(PyExc_TypeError, "%.200s() must give an empty graph to copy into", Py_TYPE(g)->tp_name);
+        Py_CLEAR(o);
+    }
+    return (GraphObject *)o;
+}
+
 PyObject *Graph_copy(PyObject *self, PyObject *separate)
 {
     GraphObject *g = (GraphObject *)self, *copy;
     int deep = PyObject_IsTrue(separate), result;
 
-    if (deep < 0 || graph_readable(g) < 0 || !(copy = (GraphObject *)PyObject_CallNoArgs((PyObject *)Py_TYPE(self))))
+    if (deep < 0 || !(copy = empty_graph(g)))
         return NULL;
-    if (!PyObject_TypeCheck(copy, g->state->graph_type) || copy->core->node_count != 1) {
+    if (graph_editable(copy) < 0 || graph_readable(g) < 0) { /* a pass of another thread may have begun on either */
         Py_DECREF(copy);
-        return PyErr_Format(PyExc_TypeError, "%.200s() must give an empty graph to copy into", Py_TYPE(self)->tp_name);
+        return NULL;
     }
     graph_pin(g);
+    graph_pin(copy);
     result = PyDict_Update(copy->meta_index, g->meta_index);
     if (result == 0)
         result = PyList_SetSlice(copy->meta_keys, 0, PyList_GET_SIZE(copy->meta_keys), g->meta_keys);
@@ -457,13 +479,12 @@ PyObject *Graph_copy(PyObject *self, PyObject *separate)
         result = copy_core(g, copy);
     graph_unpin(g);
     if (result == 0 && deep) {
-        graph_pin(copy);                 /* a container of a user's class copies itself, in Python */
         int collecting = PyGC_Disable(); /* nothing of what is made here is garbage */
-        result = separate_meta(copy);
+        result = separate_meta(copy);    /* a container of a user's class copies itself, in Python */
         if (collecting)
             PyGC_Enable();
-        graph_unpin(copy);
     }
+    graph_unpin(copy);
     if (result < 0) {
         Py_DECREF(copy);
         return NULL;

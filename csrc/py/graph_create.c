@@ -9,7 +9,8 @@
 /* ---- arguments of methods ---- */
 
 /* A Node that is this graph's and not erased; -1 with an exception otherwise. */
-int graph_own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
+/* A Node that is this graph's and not erased (the root counts); -1 with an exception otherwise. */
+static int own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
 {
     if (Py_TYPE(o) != g->state->node_type) {
         PyErr_Format(PyExc_TypeError, "%s must be a Node of fastexport, not %R", what, Py_TYPE(o));
@@ -193,16 +194,28 @@ int create_from_parts(GraphObject *g, const node_request *r, fe_node_parts *part
 {
     if (make_node(g, r, parts, out) < 0)
         return -1;
-    if (!g->observer || graph_tell_created(g, *out) == 0)
-        return 0;
-    take_back_node(g, *out);
-    return -1;
+    if (g->observer && (graph_tell_created(g, *out) < 0 || graph_editable(g) < 0)) {
+        take_back_node(g, *out);
+        return -1;
+    }
+    if (fe_node_is_listed(g->core, *out)) /* the observer may have erased it */
+        fe_signature_follow(g->core, *out);
+    return 0;
 }
 
+/* The signature is as it was: erasing a placeholder would take it for the constant whose place it has. */
 void take_back_node(GraphObject *g, uint32_t id)
 {
-    if (!g->pins && !g->busy && fe_node_is_listed(g->core, id) && !g->core->nodes[id].user_count)
-        fe_node_erase(g->core, id);
+    fe_graph *c = g->core;
+    fe_signature *s = c->signature;
+
+    if (!g->pins && !g->busy && fe_node_is_listed(c, id) && !c->nodes[id].user_count) {
+        c->signature = NULL;
+        fe_node_erase(c, id);
+        c->signature = s;
+        if (s)
+            fe_signature_forget_input(s, id); /* Python code may have named it meanwhile */
+    }
     graph_sweep(g);
 }
 
@@ -354,15 +367,15 @@ const char placeholder_doc[] =
  * inspect is not loaded nobody can have it. */
 static int is_no_default(PyObject *o)
 {
-    PyObject *inspect = PyDict_GetItemString(PyImport_GetModuleDict(), "inspect"), *empty;
+    PyObject *inspect = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "inspect"));
     PyObject *signature = inspect ? PyObject_GetAttrString(inspect, "Signature") : NULL;
+    PyObject *empty = signature ? PyObject_GetAttrString(signature, "empty") : NULL;
+    int result = !inspect ? 0 : empty ? o == empty : -1;
 
-    if (!inspect)
-        return 0;
-    empty = signature ? PyObject_GetAttrString(signature, "empty") : NULL;
+    Py_XDECREF(empty);
     Py_XDECREF(signature);
-    Py_XDECREF(empty); /* the class keeps it */
-    return empty ? o == empty : -1;
+    Py_XDECREF(inspect);
+    return result;
 }
 
 PyObject *Graph_placeholder(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -467,6 +480,8 @@ static PyObject *InsertPoint_exit(PyObject *self, PyObject *Py_UNUSED(args))
 {
     InsertPointObject *p = (InsertPointObject *)self;
 
+    if (graph_readable(p->graph) < 0)
+        return NULL;
     p->graph->core->insert = p->before;
     Py_RETURN_NONE;
 }
@@ -505,7 +520,7 @@ static PyObject *set_insert_point(PyObject *self, PyObject *const *args, Py_ssiz
     if (parse_call(&p, args, nargs, kwnames, &n) < 0 || graph_editable(g) < 0)
         return NULL;
     if (n && n != Py_None) {
-        if (graph_own_node(g, n, "the node to insert at", &at.anchor) < 0)
+        if (own_node(g, n, "the node to insert at", &at.anchor) < 0)
             return NULL;
         at.after = after;
     }

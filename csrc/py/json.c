@@ -16,7 +16,7 @@ static PyObject *number(yyjson_val *v)
     return PyFloat_FromDouble(real);
 }
 
-PyObject *string_of_json(yyjson_val *v)
+static PyObject *string_of_json(yyjson_val *v)
 {
     return PyUnicode_DecodeUTF8(yyjson_get_str(v), (Py_ssize_t)yyjson_get_len(v), NULL);
 }

@@ -7,8 +7,6 @@
  */
 #include "loaded.h"
 
-#define HIGHER_ORDER "torch.ops.higher_order."
-
 static bool is_waiting(const loaded *l, uint32_t id)
 {
     return id < l->count && l->waiting[id / 8] >> (id % 8) & 1;
@@ -174,32 +172,13 @@ PyObject *origin_value(const pt2_origin *o)
     return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
 }
 
-/* A subgraph has no metadata in a file. As in torch its get_attr has that of the call, of a higher-order operator that
- * takes it as an argument: the next node of the same place in the document. */
-static yyjson_val *metadata_of_call(const pt2_graph *from, uint32_t id)
-{
-    const pt2_origin *graph = &from->origins[id];
-    yyjson_val *call, *target, *argument;
-
-    do {
-        if (++id >= from->origin_count)
-            return NULL;
-    } while (from->origins[id].source != PT2_FROM_NODE || from->origins[id].index != graph->index);
-    call = from->origins[id].json;
-    target = pt2_field(call, "target");
-    argument = pt2_field(yyjson_arr_get(pt2_field(call, "inputs"), graph->output), "arg");
-    if (!yyjson_is_str(target) || strncmp(yyjson_get_str(target), HIGHER_ORDER, strlen(HIGHER_ORDER)) != 0 ||
-        pt2_field(argument, "as_graph") != graph->json)
-        return NULL;
-    return pt2_field(call, "metadata");
-}
-
+/* A subgraph has no metadata in a file. As in torch its get_attr has that of the call that takes it as an argument. */
 yyjson_val *origin_metadata(const pt2_graph *from, uint32_t id)
 {
     const pt2_origin *o = &from->origins[id];
 
     if (o->source == PT2_FROM_GRAPH)
-        return metadata_of_call(from, id);
+        return o->call ? pt2_field(from->origins[o->call].json, "metadata") : NULL;
     return o->source == PT2_FROM_INPUT ? NULL : pt2_field(o->json, "metadata");
 }
 

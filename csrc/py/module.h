@@ -231,6 +231,9 @@ typedef int (*node_resolver)(void *ctx, PyObject *o, fe_value *out);
 int value_from_python_with(GraphObject *g, PyObject *o, node_resolver nodes, void *ctx, bool exact_tuples,
                            fe_value *out);
 fe_string *string_from_python(GraphObject *g, PyObject *str); /* NULL with an exception */
+/* The same of a name; one with a lone surrogate is a ValueError that tells it. what: such as "name of a node". */
+fe_string *name_from_python(GraphObject *g, PyObject *str, const char *what);
+void raise_lone_surrogate(const char *what, PyObject *text); /* in the place of a UnicodeEncodeError, if it is one */
 PyObject *string_to_python(const fe_string *s);
 
 /* ---- facts.c ---- */

@@ -139,7 +139,7 @@ static int set_name(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
         PyErr_Format(PyExc_TypeError, "the name of node '%S' must be a str", self);
         return -1;
     }
-    fe_string *name = string_from_python(node_of(self)->graph, value);
+    fe_string *name = name_from_python(node_of(self)->graph, value, "name of a node");
     if (!name)
         return -1;
     uint32_t owner = fe_name_owner(node_of(self)->graph->core, name);

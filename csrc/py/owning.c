@@ -206,14 +206,20 @@ const char resolves_doc[] =
 
 PyObject *resolves(PyObject *m, PyObject *args)
 {
-    PyObject *owner;
+    PyObject *owner, *text;
     const char *path;
     Py_ssize_t len;
     int modules_only, fault;
     owning_walk w;
 
-    if (!PyArg_ParseTuple(args, "Os#p:resolves", &owner, &path, &len, &modules_only))
+    if (!PyArg_ParseTuple(args, "OUp:resolves", &owner, &text, &modules_only))
         return NULL;
+    if (!(path = PyUnicode_AsUTF8AndSize(text, &len))) {
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+            return NULL;
+        PyErr_Clear(); /* a lone surrogate is in no path */
+        Py_RETURN_FALSE;
+    }
     owning_walk_init(&w, state_of(m), owner);
     fault = owning_resolve(&w, path, (size_t)len, modules_only);
     owning_walk_clear(&w);

@@ -164,10 +164,11 @@ static PyObject *node_pairs(GraphObject *g, const fe_report *r)
 static PyObject *ask_for_notes(GraphObject *g, PyObject *function, const fe_report *repeated)
 {
     int collecting = PyGC_Disable(); /* nothing of what is made here is garbage */
-    PyObject *pairs = node_pairs(g, repeated), *list = pairs ? PyObject_CallOneArg(function, pairs) : NULL;
+    PyObject *pairs = node_pairs(g, repeated), *list;
 
     if (collecting)
-        PyGC_Enable();
+        PyGC_Enable(); /* before the function runs, which may turn it off for good */
+    list = pairs ? PyObject_CallOneArg(function, pairs) : NULL;
     Py_XDECREF(pairs);
     return list;
 }
@@ -179,6 +180,8 @@ static int open_notes(GraphObject *g, PyObject *list, uint64_t version, meta_not
     int result = key ? meta_notes_open(g, key, list, notes) : -1;
 
     Py_XDECREF(key);
+    if (result == 0)
+        result = graph_editable(g); /* a pass of another thread may have begun */
     if (result == 0 && g->core->version != version) {
         PyErr_SetString(g->state->error, "the graph was changed while a pass was looking at it");
         result = -1;
@@ -311,6 +314,8 @@ PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     if (parse_flags("_lint", 2, args, nargs, kwnames, flag) < 0 || graph_readable(g) < 0 || resolve_targets(g) < 0)
         return NULL;
     fe_lint_options options = {.all = flag[0], .fx_only = flag[1], .targets = g->owning_module != NULL};
+    if (graph_readable(g) < 0) /* code of the owning module ran */
+        return NULL;
     fe_report_init(&faults, g->core->allocator);
     graph_pin(g);
     status = fe_lint(g->core, &options, &faults, &err);

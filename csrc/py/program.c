@@ -379,14 +379,27 @@ static PyObject *Program_write(PyObject *o, PyObject *args)
 
 /* ---- writing what comes from no file ---- */
 
-PyDoc_STRVAR(program_write_new_doc,
-             "write_new($type, graph, document, encode, describe, /)\n--\n\n"
-             "The model.json of a program that comes from no file, as bytes, by torch's rules.\n\n"
-             "document: all of it but the graph and the signature, which are the graph's own, as a JSON text.\n"
-             "encode(name, meta, is_input) gives a node's (value or None, metadata) as JSON texts; describe(object)\n"
-             "what stands in arguments or is called as (kind, code, text, schema), or None. Raises FormatError.");
+PyDoc_STRVAR(
+    program_write_new_doc,
+    "write_new($type, graph, document, encode, describe, verify=False, /)\n--\n\n"
+    "The model.json of a program that comes from no file, as bytes, by torch's rules.\n\n"
+    "document: all of it but the graph and the signature, which are the graph's own, as a JSON text.\n"
+    "encode(name, meta, is_input) gives a node's (value or None, metadata) as JSON texts; describe(object)\n"
+    "what stands in arguments or is called as (kind, code, text, schema), or None. verify: also refuse what a\n"
+    "file may not say, as reading it would. Raises FormatError.");
 
-static int write_new(const module_state *st, view *v, const char *document, size_t len, fe_buffer *out)
+/* The module call graph is looked at as an edited one is: nobody has read the document, and counted leaves. */
+static int verify_new(const pt2_program *program, view *v, pt2_report *r)
+{
+    yyjson_val *module = yyjson_obj_get(yyjson_doc_get_root(program->json.doc), "graph_module");
+
+    v->graph.calls = yyjson_obj_get(module, "module_call_graph");
+    int result = pt2_program_verify(program, &v->graph, PT2_NEW, r);
+    v->graph.calls = NULL; /* it is the document's */
+    return result;
+}
+
+static int write_new(const module_state *st, view *v, const char *document, size_t len, bool verify, fe_buffer *out)
 {
     pt2_program program = {.allocator = &fe_python_allocator};
     pt2_report r;
@@ -398,6 +411,8 @@ static int write_new(const module_state *st, view *v, const char *document, size
     result = pt2_json_parse_copy(&program.json, document, len, &fe_python_allocator, NULL, &r);
     if (result == 0)
         result = pt2_program_write_as(&program, &v->graph, PT2_WRITE_AS_TORCH, out, &r);
+    if (result == 0 && verify)
+        result = verify_new(&program, v, &r);
     Py_END_ALLOW_THREADS
     view_set_busy(v, false);
     if (result < 0)
@@ -413,14 +428,16 @@ static PyObject *Program_write_new(PyObject *type, PyObject *args)
     view_maker maker = {0};
     const char *document;
     Py_ssize_t len;
+    int verify = false;
     fe_buffer out;
 
-    if (!module || !PyArg_ParseTuple(args, "Os#OO:write_new", &graph, &document, &len, &maker.encode, &maker.describe))
+    if (!module ||
+        !PyArg_ParseTuple(args, "Os#OO|p:write_new", &graph, &document, &len, &maker.encode, &maker.describe, &verify))
         return NULL;
     const module_state *st = state_of(module);
     view *v = view_from(st, &maker, graph);
     fe_buffer_init(&out, &fe_python_allocator);
-    if (v && view_is_current(v) == 0 && write_new(st, v, document, (size_t)len, &out) == 0)
+    if (v && view_is_current(v) == 0 && write_new(st, v, document, (size_t)len, verify, &out) == 0)
         bytes = PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.len);
     fe_buffer_clear(&out);
     view_free(v);

@@ -90,7 +90,7 @@ static int optional_text(GraphObject *g, PyObject *o, const char *what, fe_strin
                      Py_TYPE(o)->tp_name);
         return -1;
     }
-    *out = string_from_python(g, o);
+    *out = name_from_python(g, o, what);
     return *out ? 0 : -1;
 }
 
@@ -171,25 +171,14 @@ static int add_called(GraphObject *g, fe_signature *s, PyObject *names)
     fe_error err;
 
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
-        fe_called called;
-        if (optional_text(g, PyList_GET_ITEM(names, i), "name", &called.name) < 0)
+        fe_string *name;
+        if (optional_text(g, PyList_GET_ITEM(names, i), "name", &name) < 0)
             return -1;
-        called.node = called.name ? fe_name_owner(g->core, called.name) : FE_NONE_ID;
-        if (called.node != FE_NONE_ID && fe_signature_add_called(s, called, &err) < 0)
+        uint32_t node = name ? fe_name_owner(g->core, name) : FE_NONE_ID;
+        if (node != FE_NONE_ID && fe_signature_add_called(s, name, node, &err) < 0)
             return fail_core(g->state, &err);
     }
     return 0;
-}
-
-static void keep_called(fe_signature *s, fe_signature *old)
-{
-    if (!old)
-        return;
-    s->called = old->called;
-    s->called_count = old->called_count;
-    s->called_capacity = old->called_capacity;
-    old->called = NULL;
-    old->called_count = old->called_capacity = 0;
 }
 
 const char set_signature_doc[] =
@@ -218,8 +207,8 @@ PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t 
         fe_signature_free(s);
         return NULL;
     }
-    if (nargs == 2)
-        keep_called(s, g->core->signature);
+    if (nargs == 2 && g->core->signature)
+        fe_signature_take_called(s, g->core->signature);
     fe_signature_free(g->core->signature);
     g->core->signature = s;
     g->core->version++;

@@ -77,7 +77,7 @@ static int check_extent(const StorageObject *s, int fd, pt2_report *r)
     struct stat status;
 
     if (fstat(fd, &status) < 0)
-        return pt2_fail(r, PT2_IO, e->name, NULL, "the file cannot be read: %s", strerror(errno));
+        return pt2_fail_io(r, errno, e->name, "the file cannot be read: %s", strerror(errno));
     if (status.st_size < 0 || e->offset > (uint64_t)status.st_size || s->size > (uint64_t)status.st_size - e->offset)
         return pt2_fail(r, PT2_IO, e->name, NULL, "the file has become too short since it was opened");
     return 0;

@@ -161,6 +161,15 @@ static const element_type *element_of(PyObject *dtype)
     return found;
 }
 
+typedef struct {
+    PyObject *storage, *dtype; /* dtype: a DType, whose code is that of the file format's ScalarType */
+    int ndim;
+    const int64_t *shape, *strides; /* strides NULL: contiguous */
+    int64_t storage_offset;         /* strides and offset count elements */
+    bool requires_grad, is_param;
+    PyObject *device, *layout; /* NULL: "cpu", "torch.strided" */
+} tensor_facts;
+
 static int settle(TensorObject *t, const tensor_facts *f)
 {
     for (int i = 0; i < f->ndim; i++) {
@@ -174,7 +183,8 @@ static int settle(TensorObject *t, const tensor_facts *f)
     return 0;
 }
 
-PyObject *tensor_new(module_state *st, const tensor_facts *f)
+/* A Tensor; takes references. ValueError when the view does not lie within the storage. */
+static PyObject *new_tensor(module_state *st, const tensor_facts *f)
 {
     PyTypeObject *type = st->tensor_type;
     const element_type *element = element_of(f->dtype);
@@ -198,16 +208,6 @@ PyObject *tensor_new(module_state *st, const tensor_facts *f)
     if (!t->device || !t->layout || settle(t, f) < 0)
         Py_CLEAR(t);
     return (PyObject *)t;
-}
-
-bool tensor_check(const module_state *st, PyObject *o)
-{
-    return Py_IS_TYPE(o, st->tensor_type);
-}
-
-PyObject *tensor_storage(PyObject *tensor)
-{
-    return ((TensorObject *)tensor)->storage;
 }
 
 /* Read a sequence of ints; its length, or -1. */
@@ -268,7 +268,7 @@ static PyObject *Tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     f.is_param = is_param;
     f.device = f.device == Py_None ? NULL : f.device;
     f.layout = f.layout == Py_None ? NULL : f.layout;
-    return tensor_new(st, &f);
+    return new_tensor(st, &f);
 }
 
 /* There is no tp_clear, as with tuples: a tensor refers only to what was there before it. */

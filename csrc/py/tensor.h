@@ -47,20 +47,6 @@ extern PyType_Spec tensor_spec;
 
 #define TENSOR_MAX_DIMS 64 /* as torch, numpy and the buffer protocol */
 
-typedef struct {
-    PyObject *storage, *dtype; /* dtype: a DType, whose code is that of the file format's ScalarType */
-    int ndim;
-    const int64_t *shape, *strides; /* strides NULL: contiguous */
-    int64_t storage_offset;         /* strides and offset count elements */
-    bool requires_grad, is_param;
-    PyObject *device, *layout; /* NULL: "cpu", "torch.strided" */
-} tensor_facts;
-
-/* A Tensor; takes references. ValueError when the view does not lie within the storage. */
-PyObject *tensor_new(module_state *st, const tensor_facts *facts);
-bool tensor_check(const module_state *st, PyObject *o);
-PyObject *tensor_storage(PyObject *tensor); /* borrowed */
-
 /* The rest is for the files that make up the type: tensor.c and dlpack.c. */
 
 typedef struct {

@@ -200,13 +200,13 @@ static rendering *rendering_empty(GraphObject *g)
         PyErr_NoMemory();
         return NULL;
     }
-    r->g = g;
-    r->count = g->core->object_count;
-    r->renderer = (fe_renderer){.count = r->count, .quote = quote};
-    if (!(r->kept = PyList_New(0))) {
+    if (!(r->kept = PyList_New(0))) { /* may let finalizers run, which change the graph */
         rendering_free(r);
         return NULL;
     }
+    r->g = g;
+    r->count = g->core->object_count;
+    r->renderer = (fe_renderer){.count = r->count, .quote = quote};
     return r;
 }
 

@@ -40,6 +40,21 @@ fe_string *string_from_python(GraphObject *g, PyObject *str)
     return s;
 }
 
+void raise_lone_surrogate(const char *what, PyObject *text)
+{
+    if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        PyErr_Format(PyExc_ValueError, "the %s %R holds a lone surrogate, which no text in UTF-8 can", what, text);
+}
+
+fe_string *name_from_python(GraphObject *g, PyObject *str, const char *what)
+{
+    fe_string *s = string_from_python(g, str);
+
+    if (!s)
+        raise_lone_surrogate(what, str);
+    return s;
+}
+
 PyObject *string_to_python(const fe_string *s)
 {
     return PyUnicode_FromStringAndSize(s->data, (Py_ssize_t)s->len);

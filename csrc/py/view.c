@@ -35,6 +35,8 @@ static const char *hold_text(view *v, PyObject *text)
         return NULL;
     }
     const char *utf8 = PyList_Append(v->held, text) < 0 ? NULL : PyUnicode_AsUTF8AndSize(text, &len);
+    if (!utf8)
+        raise_lone_surrogate("text", text);
     if (utf8 && strlen(utf8) != (size_t)len) {
         PyErr_Format(PyExc_ValueError, "a text with a null character can't be written: %R", text);
         return NULL;

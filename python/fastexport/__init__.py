@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._core import Expr, Node, Tensor
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
-from fastexport._errors import FastExportError, Fault, FormatError, LintError, LintFault, VerifyError
+from fastexport._errors import FastExportError, Fault, FileError, FormatError, LintError, LintFault, VerifyError
 from fastexport._graph import Graph
 from fastexport._operators import Operator
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
@@ -78,6 +78,7 @@ __all__ = [
     "Expr",
     "FastExportError",
     "Fault",
+    "FileError",
     "FormatError",
     "Graph",
     "GraphModule",
@@ -208,7 +209,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))})
 
 
 Mapping.register(_core.Users)

@@ -57,6 +57,6 @@ torch imports modules that such a text names, so they are checked against a gram
     "FX403": """The metadata of a node (stack trace, module stack ...) is not of the form that torch writes.""",
     "FX404": """A guard is not of a known form. torch runs guards as Python code at the first call of the program;
 fastexport only shows them.""",
-    "FX501": """The configuration of a weight or constant can't be right: sizes or dtype don't fit its bytes.""",
+    "FX501": """A weight or constant can't be right: its sizes or dtype don't fit its bytes, or the graph.""",
     "FX502": """A pickle asks for more than tensors. torch would run what it asks for; fastexport never does.""",
 }

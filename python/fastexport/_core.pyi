@@ -366,6 +366,7 @@ class Program:
         document: str,
         encode: Callable[[str, dict[Any, Any], bool], tuple[str | None, str]],
         describe: Callable[[Any], tuple[int, int, str | None, str | None] | None],
+        verify: bool = False,
         /,
     ) -> bytes: ...
     def canonical(self) -> bytes: ...

@@ -1,12 +1,53 @@
-"""The exceptions of fastexport, and the faults that lint reports."""
+"""The exceptions of fastexport, and the faults that lint reports.
+
+Tracebacks show the names that users write, so the classes say that they are of the module fastexport, and those that
+are another exception too (`shown_as`) bear the name of their public base.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+_E = TypeVar("_E", bound="type[FastExportError]")
+
+
+def shown_as(name: str) -> Callable[[_E], _E]:
+    """A decorator: the class bears the name of its public base, and is pickled by its own."""
+
+    def rename(cls: _E) -> _E:
+        cls._home = cls.__module__, cls.__name__
+        cls.__module__, cls.__name__, cls.__qualname__ = "fastexport", name, name
+        return cls
+
+    return rename
 
 
 class FastExportError(Exception):
     """The base of every error that is fastexport's own."""
+
+    __module__ = "fastexport"
+    _home: tuple[str, str]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """The same class, args and attributes, whatever the arguments that an error is made with."""
+        home = type(self).__dict__.get("_home", type(self))
+        return _again, (home, self.args), self.__dict__.copy()
+
+
+def _again(home: type[FastExportError] | tuple[str, str], args: tuple[object, ...]) -> FastExportError:
+    from importlib import import_module
+
+    cls = getattr(import_module(home[0]), home[1]) if isinstance(home, tuple) else home
+    maker: Any = cls
+    while "__new__" not in vars(maker):  # the one of the layout, which cls.__new__ need not be
+        maker = maker.__base__
+    error: FastExportError = maker.__new__(cls, *args)
+    error.args = args
+    return error
 
 
 class LintFault(NamedTuple):
@@ -32,14 +73,14 @@ class LintError(FastExportError, RuntimeError):
         faults: the faults found, as `LintFault`; the message is that of the first.
     """
 
+    __module__ = "fastexport"
+
     def __init__(self, faults: list[LintFault]) -> None:
         super().__init__(faults[0].message if faults else "the graph is malformed")
         self.faults = faults
 
-    def __reduce__(self) -> tuple[type[LintError], tuple[list[LintFault]]]:
-        return type(self), (self.faults,)
 
-
+@shown_as("LintError")
 class LintTargetError(LintError, ValueError):
     """A node has a target of the wrong type; torch.fx raises ValueError for it."""
 
@@ -71,7 +112,8 @@ class Fault(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        where = " ".join(part for part in (self.entry, self.json_path, self.node and f"node {self.node}") if part)
+        node = None if self.node is None else f"node {self.node or repr(self.node)}"
+        where = " ".join(part for part in (self.entry, self.json_path, node) if part)
         return f"{self.code} {where}: {self.message}" if where else f"{self.code} {self.message}"
 
 
@@ -84,6 +126,8 @@ class FormatError(FastExportError, ValueError):
         json_path: where in that entry, or None.
         kind: the kind of fault, such as ``"crc"``.
     """
+
+    __module__ = "fastexport"
 
     def __init__(
         self,
@@ -100,18 +144,70 @@ class FormatError(FastExportError, ValueError):
         self.kind = kind
         self.faults = faults or []
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _format_error_again, (type(self), str(self), self.__dict__)
-
-
-def _format_error_again(cls: type[FormatError], message: str, attributes: dict[str, object]) -> FormatError:
-    error = cls(message)
-    error.__dict__.update(attributes)
-    return error
-
 
 class FileError(FormatError, OSError):
-    """The system can't read or write a file; an OSError too."""
+    """The system can't read or write a file; an OSError too, and the FileNotFoundError and so on that open() raises.
+
+    Attributes:
+        errno: the system's number of the error.
+        strerror: its text.
+        filename: the path that `load` or `save` was given; None of an open file, or when it comes up later.
+    """
+
+    __module__ = "fastexport"
+
+    __str__ = BaseException.__str__  # OSError's tells the number and the path in the place of the message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        make, args, attributes = super().__reduce__()
+        assert isinstance(attributes, dict)
+        return make, args, {**attributes, **{name: getattr(self, name) for name in ("errno", "strerror", "filename")}}
+
+
+@shown_as("FileError")
+class _NotFound(FileError, FileNotFoundError):
+    """There is no such file."""
+
+
+@shown_as("FileError")
+class _NotPermitted(FileError, PermissionError):
+    """It is not ours to read or write."""
+
+
+@shown_as("FileError")
+class _IsFolder(FileError, IsADirectoryError):
+    """It is a folder."""
+
+
+@shown_as("FileError")
+class _NoFolder(FileError, NotADirectoryError):
+    """What should be a folder on the way to it is none."""
+
+
+@shown_as("FileError")
+class _Exists(FileError, FileExistsError):
+    """There is one already."""
+
+
+_BY_NUMBER: dict[int, type[FileError]] = {
+    errno.ENOENT: _NotFound,
+    errno.EACCES: _NotPermitted,
+    errno.EPERM: _NotPermitted,
+    errno.EISDIR: _IsFolder,
+    errno.ENOTDIR: _NoFolder,
+    errno.EEXIST: _Exists,
+}
+
+
+@contextmanager
+def naming(path: Any, *, is_written: bool = False) -> Iterator[None]:
+    """Errors of a file that leave this have its path; where one is written, those of an entry are of its source."""
+    try:
+        yield
+    except FileError as error:
+        if isinstance(path, str | bytes | os.PathLike) and not (is_written and error.entry):
+            error.filename = os.fspath(path)
+        raise
 
 
 class VerifyError(FastExportError):
@@ -124,12 +220,11 @@ class VerifyError(FastExportError):
         faults: all that was found, as `Fault`; the message is that of the first error.
     """
 
+    __module__ = "fastexport"
+
     def __init__(self, faults: list[Fault] | str) -> None:
         super().__init__(faults if isinstance(faults, str) else _summary(faults))
         self.faults = [Fault("FX311", "dialect", True, None, None, None, faults)] if isinstance(faults, str) else faults
-
-    def __reduce__(self) -> tuple[type[VerifyError], tuple[list[Fault]]]:
-        return type(self), (self.faults,)
 
 
 def _summary(faults: list[Fault]) -> str:
@@ -140,16 +235,20 @@ def _summary(faults: list[Fault]) -> str:
     return f"{errors[0]}{more}"
 
 
-def format_error(faults: list[tuple[object, ...]]) -> FormatError:
-    """The exception for the faults that the C part found."""
+def format_error(faults: list[tuple[object, ...]], number: int = 0) -> FormatError:
+    """The exception for the faults that the C part found; number: the errno of the first that is of the system."""
     found = [Fault(*fault) for fault in faults]  # type: ignore[arg-type]
     errors = [fault for fault in found if fault.is_error]
     first = errors[0] if errors else Fault("FX101", "zip", True, None, None, None, "the file is damaged")
-    cls = FileError if first.kind == "io" else FormatError
-    return cls(
+    is_io = first.kind == "io"
+    error = (_BY_NUMBER.get(number, FileError) if is_io else FormatError)(
         _summary(found if errors else [first]),
         entry=first.entry,
         json_path=first.json_path,
         kind=first.kind,
         faults=found,
     )
+    if isinstance(error, FileError):
+        error.errno = number or errno.EIO
+        error.strerror = os.strerror(error.errno)
+    return error

@@ -230,7 +230,7 @@ class Graph(_core.Graph):
             pass_name: named in the source; None: that of the recording in force, if there is one.
 
         Raises:
-            TypeError: pass_name is no str.
+            TypeError: it is no node, or pass_name no str.
 
         >>> import operator
         >>> g = Graph()

@@ -15,6 +15,10 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _guards
+from fastexport._signature import CustomObjArgument
+from fastexport._symbols import SymBool, SymFloat, SymInt
+from fastexport._tensor_meta import TensorMeta
+from fastexport._tokens import is_token
 from fastexport._treespec import TreeSpec
 
 if TYPE_CHECKING:
@@ -130,7 +134,7 @@ def _position(program: ExportedProgram, node: Node) -> int:
 def _has_node(graph: Graph, name: str) -> bool:
     try:
         graph.node(name)
-    except KeyError:
+    except (KeyError, ValueError):  # of the latter what can't be a name
         return False
     return True
 
@@ -231,6 +235,7 @@ def _called_without_inputs(program: ExportedProgram, gone: list[int]) -> tuple[l
 def add_input(program: ExportedProgram, name: str, value: Any) -> Node:
     """See `ExportedProgram.add_input`."""
     _check_name(name)
+    _check_value(name, value)
     calls, signature = _convention(program)
     args, kwargs = program._read_spec(signature["in_spec"]).children()
     inputs, outputs = _signature(program)
@@ -248,6 +253,24 @@ def add_input(program: ExportedProgram, name: str, value: Any) -> Node:
     program.graph._set_signature(inputs, outputs)
     _set_called(program, calls, _guards.with_leaf(program.guards, args.num_leaves))
     return node
+
+
+def _check_value(name: str, value: Any) -> None:
+    """See that a value tells what callers may give.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    from fastexport._verifier import classes_of_torch
+
+    classes = (TensorMeta, SymInt, SymFloat, SymBool, CustomObjArgument)
+    torchs = classes_of_torch("torch", "SymInt", "SymFloat", "SymBool")
+    torchs += classes_of_torch("torch._subclasses.fake_tensor", "FakeTensor")
+    if not issubclass(type(value), classes + torchs):
+        raise TypeError(
+            f"the input {name!r} is told by a TensorMeta, SymInt, SymFloat, SymBool or CustomObjArgument, or by a "
+            f"FakeTensor or symbolic number of torch, not by a {type(value).__name__}"
+        )
 
 
 def _new_placeholder(program: ExportedProgram, name: str, position: int) -> Node:
@@ -324,7 +347,8 @@ def add_output(program: ExportedProgram, node: Node) -> None:
     if getattr(node, "graph", None) is not program.graph or node.op == "output":
         raise ValueError(f"{node} is no node of the program's graph that has a value")
     inputs, outputs = _signature(program)
-    if (_TOKEN, node.name) in {spec[:2] for spec in inputs} or (_TOKEN_OUT, node.name) in {s[:2] for s in outputs}:
+    tokens = {spec[1] for spec in inputs if spec[0] == _TOKEN} | {spec[1] for spec in outputs if spec[0] == _TOKEN_OUT}
+    if node.name in tokens or is_token(node):
         raise ValueError(f"{node.name!r} is a token, which orders effects; it is no result")
     calls, signature = _convention(program)
     out_spec = program._read_spec(signature["out_spec"])

@@ -13,10 +13,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fastexport._interface import _USER, _has_node, _new_placeholder, _signature, _Spec
+from fastexport._program import _is_text
 from fastexport._signature import _INPUT_KINDS, _OUTPUT_KINDS, InputKind, OutputKind
+from fastexport._tokens import remove_tokens
 
 if TYPE_CHECKING:
     from fastexport._core import Node
+    from fastexport._errors import Fault
     from fastexport._graph import Graph
     from fastexport._program import ExportedProgram, GraphModule
 
@@ -47,8 +50,10 @@ def add_constant(program: ExportedProgram, name: str, value: Any, kind: InputKin
     inputs, outputs = _signature(program)
     if name in program.state_dict or name in program.constants:
         raise ValueError(f"the program has {name!r} already")
+    if not _is_text(name):
+        raise ValueError(f"{name!r} is no path: it holds a lone surrogate")
     is_constant = kind is InputKind.CONSTANT_TENSOR or (kind is InputKind.BUFFER and not persistent)
-    value = program._as_value(value, kind is InputKind.PARAMETER)
+    value = _as_value(program, name, value, kind is InputKind.PARAMETER)
     meta = program._meta_of(name, value)
     position = _position_for(inputs, _NUMBERS[kind])
     node = _new_placeholder(program, _free_name(program.graph, kind, name, set()), position)
@@ -58,6 +63,18 @@ def add_constant(program: ExportedProgram, name: str, value: Any, kind: InputKin
     program.graph._set_signature(inputs, outputs)
     program._add_values({name: value}, is_constant=is_constant)
     return node
+
+
+def _as_value(program: ExportedProgram, name: str, value: Any, is_parameter: bool) -> Any:
+    """A tensor as the program holds them; a TypeError names what it was to be."""
+    try:
+        return program._as_value(value, is_parameter)
+    except TypeError as error:
+        kind = type(value).__name__
+        raise TypeError(
+            f"the constant {name!r} has to be a tensor, or an array or the like with a buffer of numbers, "
+            f"not {'an' if kind[0] in 'aeiou' else 'a'} {kind} ({error})"
+        ) from None
 
 
 def _position_for(inputs: list[_Spec], kind: int) -> int:
@@ -85,7 +102,7 @@ class _Lift:
 
     def __init__(self, program: ExportedProgram, values: Mapping[str, Any]) -> None:
         self.program = program
-        self.given = {path: program._as_value(value, False) for path, value in values.items()}
+        self.given = {path: _as_value(program, path, value, False) for path, value in values.items()}
         # Names by themselves, for mappings look at the graph, which changes when meta is read.
         self.weights, self.constants = set(program.state_dict), set(program.constants)
         self.added: dict[str, Any] = {}  # constants that the program has not got yet
@@ -264,6 +281,25 @@ def unlift_constants(program: ExportedProgram, names: Collection[str] | None) ->
     return [node for node, _ in nodes]
 
 
+def tell_unlifted(program: ExportedProgram, faults: list[Fault]) -> list[Fault]:
+    """The same faults; those of get_attr nodes that refer to weights and constants say what is to be done."""
+    return [_told(program, each) if each.code == "FX301" and each.node else each for each in faults]
+
+
+def _told(program: ExportedProgram, fault: Fault) -> Fault:
+    name = fault.node or ""
+    node = program.graph.node(name) if _has_node(program.graph, name) else None
+    if node is None or node.op != "get_attr":
+        return fault
+    if node.target not in program.state_dict and node.target not in program.constants:
+        return fault
+    message = (
+        f"'{name}' refers to the weight or constant {node.target!r}, which has to be an input of an exported program; "
+        "call lift_constants() once the pass that wants it so is done"
+    )
+    return fault._replace(message=message)
+
+
 def unlift(program: ExportedProgram) -> GraphModule:
     """See `ExportedProgram.unlift`."""
     from fastexport._program import GraphModule
@@ -276,6 +312,8 @@ def unlift(program: ExportedProgram) -> GraphModule:
     for node, spec in zip(placeholders, inputs, strict=True):
         nodes[spec[4] or node.name] = _as_attribute(graph, node, spec[4]) if spec[0] in _LIFTED else node
     _write_mutations(graph, outputs, nodes)
+    if tokens := [nodes[spec[1]] for spec in inputs if spec[0] == _NUMBERS[InputKind.TOKEN]]:
+        remove_tokens(graph, tokens)
     return GraphModule(graph, ChainMap(program.state_dict, program.constants), program.graph_module.meta)
 
 

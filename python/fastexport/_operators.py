@@ -145,7 +145,9 @@ class Operator:
         if self.kind in ("operator", "higher_order"):
             found = _operator_of(torch, self.name)
         elif self.kind == "extension":
-            found = _extension_of(self.name)
+            from fastexport._torch_reader import extension_of
+
+            found = extension_of(self.name)
         else:  # from the closed list, so this imports nothing but torch's own modules
             found = getattr(importlib.import_module(self.namespace), self.__name__, None)
         if found is None:
@@ -215,15 +217,6 @@ def _operator_of(torch: Any, name: str) -> Any:
         found = getattr(found, part, None)
     kinds = torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator
     return found if isinstance(found, kinds) else None
-
-
-def _extension_of(name: str) -> Any:
-    """What a registered extension makes of a name, or None. Source: torch/_export/serde/serialize.py."""
-    from torch._export.serde import serialize
-
-    namespace, _, op_name = name[1:].partition(":")
-    handler = serialize._deserialization_registry.get(namespace)
-    return None if handler is None else handler.from_op_name(op_name)
 
 
 def _complaint(text: str) -> str:

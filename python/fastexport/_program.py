@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fastexport import _core
-from fastexport._errors import Fault, FormatError, VerifyError
+from fastexport._errors import Fault, FormatError, VerifyError, format_error, naming
 from fastexport._graph import Graph
 from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets, Storages, TensorDict
@@ -302,11 +302,13 @@ class ExportedProgram:
         """Check the program as it is now; one that was read from a file without torch.
 
         What torch's own verifier checks, and of a file: checksums, weights against the graph, arguments against the
-        operators' schemas, symbols that nothing binds, and more.
+        operators' schemas, symbols that nothing binds, and more. A program that came from torch is judged as torch
+        does, which passes much that no file can hold; ``level="strict"`` tells of that too.
 
         Args:
             all: return every error and warning instead of raising.
-            level: "strict" also reports what torch's exporter would not have written.
+            level: "strict" also reports what torch's exporter would not have written, and of a program that came from
+                torch what `save`, and `load` after it, would refuse.
             weights: also read all weights to their ends and check their checksums.
             dialect: the name or class of a dialect to check, in the place of those that the program is of: a
                 `Verifier`, and for programs that came from torch one of torch's too.
@@ -341,6 +343,10 @@ class ExportedProgram:
         if limit is not None:
             found += self._program.check_payloads(limit)
         faults = [Fault(*fault) for fault in found]
+        if any(fault.code == "FX301" for fault in faults):
+            from fastexport._lift import tell_unlifted
+
+            faults = tell_unlifted(self, faults)
         if self._weights.changed or self._constants.changed:
             from fastexport._state import with_changes
 
@@ -388,6 +394,7 @@ class ExportedProgram:
 
         Raises:
             ValueError: the name is taken, or can't be one.
+            TypeError: the value is something else, such as a tensor.
 
         >>> import fastexport
         >>> ep = fastexport.load("tests/data/pt2/samples/current/linear.pt2")
@@ -474,6 +481,7 @@ class ExportedProgram:
 
         Raises:
             ValueError: the program has a weight or constant of that name.
+            TypeError: the value is no tensor, and has no buffer of numbers.
 
         >>> import array
         >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
@@ -546,7 +554,11 @@ class ExportedProgram:
     def unlift(self) -> GraphModule:
         """A module that refers to its weights and constants, and writes to what it updates, as torch's `module`.
 
-        The program stays as it is; tokens stay inputs.
+        The program stays as it is. Tokens are gone, as the order of the nodes says what they said.
+
+        Raises:
+            ValueError: a call with an effect has no value, which would tell how many results it has.
+            RuntimeError: something that has no effect uses a token.
 
         >>> ep = load("tests/data/pt2/samples/current/linear.pt2")
         >>> [node.name for node in ep.unlift().graph.nodes]
@@ -779,7 +791,8 @@ def load(
 
     Raises:
         FormatError: the file is damaged, or no exported program; it names the entry and the JSON path.
-        OSError: the file can't be read.
+        OSError: the file can't be read: FileNotFoundError and the like, as open() raises them.
+        TypeError: an option is of another type.
 
     Example:
         >>> import fastexport
@@ -787,19 +800,42 @@ def load(
         >>> len(ep.graph.nodes)
         6
     """
-    program = _core.Program(open_archive(path_or_file, limits), model)
-    ep = ExportedProgram(program, mmap=mmap)
-    if verify:
-        budget = (limits or {}).get("checked_bytes", LIMITS["checked_bytes"])
-        faults = ep._check(strict=False, limit=budget or 0)
-        if any(fault.is_error for fault in faults):
-            from fastexport._errors import format_error
-
-            raise format_error([*faults])
-        ep.faults.extend(faults)
-    if extra_files is not None:
-        extra_files.update((name, _text_of(name, data)) for name, data in ep.extra_files.items())
+    _check_options(verify, model, mmap, extra_files, limits)
+    with naming(path_or_file):
+        program = _core.Program(open_archive(path_or_file, limits), model)
+        ep = ExportedProgram(program, mmap=mmap)
+        if verify:
+            budget = (limits or {}).get("checked_bytes", LIMITS["checked_bytes"])
+            faults = ep._check(strict=False, limit=budget or 0)
+            if any(fault.is_error for fault in faults):
+                raise format_error([*faults])
+            ep.faults.extend(faults)
+        if extra_files is not None:
+            extra_files.update((name, _text_of(name, data)) for name, data in ep.extra_files.items())
     return ep
+
+
+def _check_options(verify: Any, model: Any, mmap: Any, extra_files: Any, limits: Any) -> None:
+    """Raise for what can't be an option of `load`; the message names it."""
+    for name, value, cls, wanted in (
+        ("verify", verify, bool, "a bool"),
+        ("model", model, str | None, "a str, the name of a model, or None"),
+        ("mmap", mmap, bool, "a bool"),
+        ("extra_files", extra_files, MutableMapping | None, "a dict to be filled, or None"),
+        ("limits", limits, Mapping | None, "a dict of the names of limits and numbers, or None"),
+    ):
+        if not isinstance(value, cls):
+            raise TypeError(f"load() takes as {name} {wanted}, not {type(value).__name__}")
+    if model is not None and not _is_text(model):
+        raise ValueError(f"no model is named {model!r}: it holds a lone surrogate")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text_of(name: str, data: bytes) -> str:

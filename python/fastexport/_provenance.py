@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastexport._core import copy_containers
+from fastexport._core import Node, copy_containers
 from fastexport._meta_json import NodeSource
 from fastexport._operators import Operator
 
 if TYPE_CHECKING:
-    from fastexport._core import Node
     from fastexport._graph import Graph
 
 __all__ = ["VALUE_META"]
@@ -212,6 +211,9 @@ def recording(graph: Graph, pass_name: str) -> AbstractContextManager[None]:
 
 def inheriting(graph: Graph, node: Node, pass_name: str | None) -> AbstractContextManager[None]:
     """See `fastexport.Graph.inherit_meta`."""
+    torch = sys.modules.get("torch.fx")
+    if not isinstance(node, (Node,) if torch is None else (Node, torch.Node)):
+        raise TypeError(f"inherit_meta() takes the node that others are made for, not {node!r}")
     if pass_name is not None and not isinstance(pass_name, str):
         raise TypeError(f"the name of a pass is a str, not {pass_name!r}")
     return _observing(graph, _Heir(graph, node, pass_name))

@@ -6,6 +6,7 @@ file takes its name only when it is whole.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -14,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
-from fastexport._errors import FormatError
+from fastexport._errors import FormatError, naming
 from fastexport._interface import calls_text, takes_other_inputs
-from fastexport._program import ExportedProgram
+from fastexport._program import ExportedProgram, _is_text
 from fastexport._state import OpaqueValue, TensorDict
 
 if TYPE_CHECKING:
@@ -51,21 +52,23 @@ def save(
 
     Args:
         program: the program; also one of torch's.
-        path_or_file: a path, or a file open for writing in binary mode. A path is replaced only when all is written:
-            saving onto the file that the program came from is fine.
+        path_or_file: a path (a str, bytes or a PathLike), or a file open for writing in binary mode. A path is replaced
+            only when all is written: saving onto the file that the program came from is fine.
         extra_files: texts to store along with it, by name. None keeps those that came with the program; a dict takes
             their place.
         opset_version: of a program of torch: versions of sets of operators, by name, to be noted in the file. That
             of ``aten`` is this torch's when it is not given.
         pickle_protocol: of a program of torch: for what is pickled, such as its example inputs.
-        verify: check an edited program first, so that no file is written that `load` would refuse. Torch's verifier
-            sees a program of torch in any case.
+        verify: check an edited program, and any of torch, so that no file is written that `load` would refuse: weights
+            against the graph, arguments against the operators' schemas, the calling convention. False writes what
+            torch.export.save would; torch's verifier sees a program of torch in any case.
 
     Raises:
-        VerifyError: the program was edited and breaks a rule.
+        VerifyError: the program breaks a rule.
         torch._export.verifier.SpecViolationError: torch's verifier refuses a program of torch.
         FormatError: the program holds something that the format can't say; the message names the node.
-        OSError: the file can't be written. Nothing is left behind then.
+        OSError: the file can't be written: FileNotFoundError and the like, as open() raises them. Nothing is left
+            behind then.
 
     Example:
         >>> import io, fastexport
@@ -86,8 +89,10 @@ def save(
             extra_files=extra_files,
             opset_version=opset_version,
             pickle_protocol=pickle_protocol,
+            verify=verify,
         )
         return
+    check_names(program)
     if verify and not _is_untouched(program):
         program.verify(weights=False)
     write_parts(path_or_file, _parts(program, extra_files))
@@ -104,7 +109,7 @@ def _check_arguments(
             "The 'program' parameter must be an instance of 'ExportedProgram', of fastexport or torch.export, "
             f"got '{type(program).__name__}' instead."
         )
-    if not isinstance(path_or_file, str | os.PathLike) and not hasattr(path_or_file, "write"):
+    if not isinstance(path_or_file, str | bytes | os.PathLike) and not hasattr(path_or_file, "write"):
         raise TypeError("save() writes to a path or a binary file")
     if extra_files is not None and not isinstance(extra_files, Mapping):
         raise TypeError(f"extra_files maps names to texts; it is a {type(extra_files).__name__}")
@@ -123,9 +128,10 @@ def write_parts(path_or_file: Any, parts: list[tuple[str, Source]]) -> None:
     Raises:
         OSError: it can't be written.
     """
-    if isinstance(path_or_file, str | os.PathLike):
+    if isinstance(path_or_file, str | bytes | os.PathLike):
         path = os.fspath(path_or_file)
-        _core.write_archive(path, _root(path), parts)
+        with naming(path, is_written=True):
+            _core.write_archive(path, _root(path), parts)
         return
     import tempfile
 
@@ -135,6 +141,18 @@ def write_parts(path_or_file: Any, parts: list[tuple[str, Source]]) -> None:
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 _write_all(path_or_file, piece)
+
+
+def check_names(program: Any) -> None:
+    """See that the names of weights and constants can be written.
+
+    Raises:
+        FormatError: one can't; the message has it.
+    """
+    for name in (*program.state_dict, *program.constants):
+        if isinstance(name, str) and not _is_text(name):
+            message = f"the weight or constant {name!r} can't be written: its name holds a lone surrogate"
+            raise FormatError(message, kind="name")
 
 
 def _is_untouched(program: ExportedProgram) -> bool:
@@ -149,10 +167,14 @@ def _write_all(file: Any, piece: bytes) -> None:
     """Unbuffered files may take less than they are given, and tell how much."""
     while piece:
         taken = file.write(piece)
-        if not isinstance(taken, int) or taken >= len(piece):
+        if taken is None and not isinstance(file, io.RawIOBase):  # many a class of users tells nothing
             return
-        if taken <= 0:
+        if taken is None or taken == 0:
             raise OSError("the file takes no more bytes")
+        if not isinstance(taken, int):
+            raise TypeError(f"write() of a {type(file).__name__} gives how many bytes it took, not {taken!r:.100}")
+        if not 0 < taken <= len(piece):
+            raise OSError(f"write() of a {type(file).__name__} says it took {taken} of {len(piece)} bytes")
         piece = piece[taken:]
 
 
@@ -179,6 +201,8 @@ def encoded_extras(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     for name, text in extra_files.items():
         if not isinstance(name, str) or not isinstance(text, str | bytes):
             raise TypeError("extra_files maps names to texts")
+        if not _is_text(name) or (isinstance(text, str) and not _is_text(text)):
+            raise ValueError(f"the extra file {name!r} can't be written: its name or text holds a lone surrogate")
     return {name: text.encode() if isinstance(text, str) else text for name, text in extra_files.items()}
 
 
@@ -255,8 +279,8 @@ class _Records:
     def of(self, tensor: _core.Tensor, archive: _core.Archive) -> str:
         """The entry for the storage of a tensor; by storage and dtype, as torch groups them."""
         storage = tensor.storage
-        if storage is None:
-            raise FormatError("a tensor on the device meta has no data that could be saved", kind="payload")
+        if storage is None:  # on the device meta: sizes without data
+            return self._new(self.prefix, _core.Storage(b""))
         key = id(storage), tensor.dtype.code
         if key not in self._by_storage:
             entry = storage.entry

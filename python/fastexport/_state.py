@@ -175,15 +175,16 @@ class TensorDict(MutableMapping[str, Any]):
         storage = self._storages[payload.entry]
         if payload.kind != TENSOR:
             return OpaqueValue(payload.name, _OPAQUE_KINDS[payload.kind], payload.entry, storage)
+        device = payload.device or "cpu"
         return _core.Tensor(
-            storage,
+            None if device == "meta" else storage,
             DType.from_code(payload.dtype),
             payload.sizes,
             payload.strides,
             payload.offset,
             requires_grad=payload.requires_grad,
             is_param=payload.is_param,
-            device=payload.device or "cpu",
+            device=device,
             layout=str(Layout.from_code(payload.layout)),
         )
 

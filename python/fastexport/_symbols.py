@@ -502,12 +502,30 @@ class SymBool(_Symbolic):
 # ---- shapes of a program
 
 
-def _check_ranges(constraints: Mapping[Expr, ValueRange], sizes: Mapping[str, int]) -> None:
+def _check_sizes(constraints: Mapping[Expr, ValueRange], sizes: Mapping[str, int]) -> None:
+    bounds = {str(key): allowed for key, allowed in constraints.items()}
+    for name, size in sizes.items():
+        allowed = bounds.get(name)
+        if allowed is not None and size not in allowed:
+            raise ValueError(f"{name} = {size} lies outside {allowed}, which the program demands of it")
+        if not -(1 << 63) <= size < 1 << 63:
+            demanded = "" if allowed is None else f"; the program demands {allowed} of it"
+            raise OverflowError(f"{name} = {size} does not fit in 64 bits{demanded}")
     for key, allowed in constraints.items():
-        if all(name in sizes for name in key.symbols):
+        if str(key) not in sizes and all(name in sizes for name in key.symbols):
             value = key.evaluate(sizes)
             if value not in allowed:
                 raise ValueError(f"{key} = {value} lies outside {allowed}, which the program demands of it")
+
+
+def _given_sizes(sizes: Any, symbols: Mapping[str, int]) -> dict[str, int]:
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise TypeError(f"sizes is a mapping from the names of symbols to ints, not {type(sizes).__name__}")
+    given = {**(sizes or {}), **symbols}
+    for name, size in given.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"the size {name} is an int, not {size!r}")
+    return given
 
 
 class _Evaluation:
@@ -552,8 +570,9 @@ def evaluate_shapes(
 
     Raises:
         ValueError: a size lies outside what the program demands, or is of no symbol of the program; it is named.
-        TypeError: a size is no int.
-        OverflowError, ZeroDivisionError: a size that does not fit 64 bits, or is divided by zero.
+        TypeError: it is no program of fastexport (`from_export` makes one of torch's), or a size is no int.
+        OverflowError, ZeroDivisionError: a size that does not fit in 64 bits, or is divided by zero; it or the node is
+            named.
 
     Example:
         >>> import fastexport
@@ -564,18 +583,26 @@ def evaluate_shapes(
         >>> shapes["x"], shapes["linear"], shapes["add"]
         ((16, 4), (20, 4), 21)
     """
-    given = {**(sizes or {}), **symbols}
-    for name, size in given.items():
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise TypeError(f"the size {name} is an int, not {size!r}")
+    from fastexport._program import ExportedProgram
+
+    if not isinstance(program, ExportedProgram):
+        kind = type(program)
+        raise TypeError(
+            f"evaluate_shapes() takes a fastexport.ExportedProgram, of load() or from_export(), not "
+            f"{kind.__module__}.{kind.__qualname__}"
+        )
+    given = _given_sizes(sizes, symbols)
     constraints = program._ranges()
-    _check_ranges(constraints, given)
+    _check_sizes(constraints, given)
     evaluation = _Evaluation(given)
     result = {}
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if value is not None:
-            result[node.name] = evaluation.result(program._without_torch(value))
+            try:
+                result[node.name] = evaluation.result(program._without_torch(value))
+            except (OverflowError, ZeroDivisionError) as error:
+                raise type(error)(f"the shape of node {node.name!r} for {given}: {error}") from None
     known = {*evaluation.symbols, *(name for key in constraints for name in key.symbols)}
     for name in given:
         if name not in known:

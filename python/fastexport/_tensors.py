@@ -67,11 +67,18 @@ def _finish(value: Any, tensor: _core.Tensor, torch: Any) -> Any:
     return value.requires_grad_(True) if tensor.requires_grad else value
 
 
+def _on_meta(tensor: _core.Tensor, dtype: Any, torch: Any) -> Any:
+    """The same view of a storage that has a size and no bytes, as those on the device meta are."""
+    needed = tensor.storage_offset + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
+    storage = torch.UntypedStorage(max(needed, 0) * dtype.itemsize if tensor.numel else 0, device="meta")
+    return torch.empty(0, dtype=dtype, device="meta").set_(storage, tensor.storage_offset, tensor.shape, tensor.strides)
+
+
 def _torch_view(tensor: _core.Tensor, storages: dict[_core.Storage, Any], torch: Any) -> Any:
     dtype = getattr(torch, tensor.dtype.name)
     storage = tensor.storage
     if storage is None:
-        return torch.empty_strided(tensor.shape, tensor.strides, dtype=dtype, device="meta")
+        return _on_meta(tensor, dtype, torch)
     memoryview(tensor).release()  # as others see it: checked
     if storage not in storages:
         storages[storage] = _torch_storage(storage, torch)
@@ -236,6 +243,18 @@ def _dtype_of(name: str) -> DType:
 
 def _from_torch(array: Any) -> _core.Tensor:
     torch = sys.modules["torch"]
+    is_param = isinstance(array, torch.nn.Parameter)
+    if array.device.type == "meta":
+        return _core.Tensor(
+            None,
+            _dtype_of(str(array.dtype).removeprefix("torch.")),
+            tuple(array.shape),
+            array.stride(),
+            array.storage_offset(),
+            requires_grad=array.requires_grad,
+            is_param=is_param,
+            device="meta",
+        )
     values = array.detach().cpu().contiguous()
     data = values.reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b""
     return _core.Tensor(
@@ -243,7 +262,7 @@ def _from_torch(array: Any) -> _core.Tensor:
         _dtype_of(str(values.dtype).removeprefix("torch.")),
         tuple(values.shape),
         requires_grad=array.requires_grad,
-        is_param=isinstance(array, torch.nn.Parameter),
+        is_param=is_param,
     )
 
 

@@ -16,6 +16,8 @@ import torch.fx
 from torch.export import exported_program as torch_program
 from torch.export import graph_signature as torch_signature
 
+from fastexport._torch_export import guards_code
+
 _PARTS: tuple[tuple[str, type[Any]], ...] = (
     ("graph_module", torch.fx.GraphModule),
     ("graph_signature", torch_signature.ExportGraphSignature),
@@ -24,7 +26,6 @@ _PARTS: tuple[tuple[str, type[Any]], ...] = (
     ("range_constraints", dict),
     ("module_call_graph", list),
     ("verifiers", list),
-    ("_guards_code", list),
 )
 _ARGUMENTS = torch_signature.ArgumentSpec.__args__
 _TEXT = (str, type(None))
@@ -33,7 +34,7 @@ _TEXT = (str, type(None))
 def check_parts(program: torch.export.ExportedProgram) -> None:
     """Raise TypeError unless each part of a program is of the class that it has to be; the message names it."""
     for name, cls in _PARTS:
-        _check(name.lstrip("_"), getattr(program, name), cls)
+        _check(name, getattr(program, name), cls)
     signature = program.graph_signature
     for which, spec, kind in (
         ("input_specs", torch_signature.InputSpec, torch_signature.InputKind),
@@ -48,11 +49,23 @@ def check_parts(program: torch.export.ExportedProgram) -> None:
     for place, call in enumerate(signatures):
         if call is not None:
             _check_call(f"module_call_graph[{place}].signature", call)
-    for place, verifier in enumerate(program.verifiers):
-        _check(f"verifiers[{place}]", verifier, type)
+    check_verifiers(program.verifiers)
     if not program.verifiers:
         raise TypeError("the program's verifiers is empty; it has to have one at least")
-    _check_all("guards_code[{}]", program._guards_code, str)
+    guards = guards_code(program)
+    _check("guards_code", guards, list)
+    _check_all("guards_code[{}]", guards, str)
+
+
+def check_verifiers(verifiers: list[Any]) -> None:
+    """Raise TypeError unless each is a class that can verify, as torch's Verifier."""
+    for place, verifier in enumerate(verifiers):
+        _check(f"verifiers[{place}]", verifier, type)
+        if not (hasattr(verifier, "check") and hasattr(verifier, "dialect")):
+            raise TypeError(
+                f"the program's verifiers[{place}] is the class {verifier.__name__}; "
+                "it has to be a subclass of torch's Verifier"
+            )
 
 
 def _check_specs(which: str, specs: list[Any], cls: type[Any], kind: type[Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import keyword
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,17 @@ from torch.export import graph_signature as torch_signature
 
 from fastexport import _core, _torch_export
 from fastexport._dtypes import to_torch as torch_object
-from fastexport._errors import Fault
+from fastexport._errors import Fault, FormatError, format_error
 from fastexport._interface import takes_other_inputs
 from fastexport._meta_json import MetadataText, NodeSource, _encode_value
 from fastexport._objects import CustomObject
-from fastexport._signature import ConstantArgument, CustomObjArgument, InputKind, SymBoolArgument, with_names
+from fastexport._signature import CustomObjArgument, InputKind, SymBoolArgument, with_names
 from fastexport._state import OpaqueValue
 from fastexport._symbols import SymBool, SymFloat, SymInt
 from fastexport._tensor_meta import TensorMeta
-from fastexport._torch_export import FileReader, create_module, create_program
+from fastexport._torch_export import create_module, create_program
+from fastexport._torch_reader import METADATA, FileReader
+from fastexport._torch_signature import for_torch, same_argument
 from fastexport._torch_verifier import raise_faults
 from fastexport._treespec import TreeSpec
 from fastexport.acceleration._serialization import _no_collection
@@ -170,7 +172,7 @@ def _through_a_file(ep: ExportedProgram, example_inputs: bool) -> torch.export.E
     file.seek(0)
     program = torch.export.load(file)
     if not example_inputs:
-        program._example_inputs = None
+        program.example_inputs = None
     return program
 
 
@@ -203,7 +205,7 @@ class _Build:
     def program(self, module: torch.fx.GraphModule) -> torch.export.ExportedProgram:
         """The program as torch's, of its graph."""
         ep = self.ep
-        nodes = {node.name: node for node in module._graph.nodes}
+        nodes = {node.name: node for node in module.graph.nodes}
         calls = self.reader.module_calls(self._module_calls(), nodes)
         return create_program(
             module,
@@ -364,7 +366,7 @@ def torch_value(reader: FileReader, value: Any) -> Any:
 
 OUR_VALUES = (TensorMeta, SymInt, SymFloat, SymBool, CustomObjArgument)
 _KINDS = {"as_tensor": 1, "as_sym_int": 2, "as_sym_float": 3, "as_sym_bool": 4, "as_custom_obj": 5}
-_KNOWN_TEXTS = frozenset(_torch_export._METADATA)
+_KNOWN_TEXTS = frozenset(METADATA)
 
 
 def _is_foreign(key: Any, value: Any) -> bool:
@@ -376,40 +378,17 @@ def _is_foreign(key: Any, value: Any) -> bool:
 
 
 def _signature(ep: ExportedProgram, nodes: dict[str, torch.fx.Node], constants: Mapping[str, Any]) -> Any:
-    ours = ep.graph_signature
-    return torch_signature.ExportGraphSignature(
-        [
-            torch_signature.InputSpec(
-                torch_signature.InputKind[spec.kind.name],
-                _argument(spec.arg, nodes, constants, is_object=spec.kind is InputKind.CUSTOM_OBJ),
-                spec.target,
-                spec.persistent,
-            )
-            for spec in ours.input_specs
-        ],
-        [
-            torch_signature.OutputSpec(
-                torch_signature.OutputKind[spec.kind.name], _argument(spec.arg, nodes, constants), spec.target
-            )
-            for spec in ours.output_specs
-        ],
-    )
-
-
-def _argument(
-    arg: ArgumentSpec, nodes: dict[str, torch.fx.Node], constants: Mapping[str, Any], *, is_object: bool = False
-) -> Any:
     """As torch makes it of a file: custom objects that are no lifted ones, and truth values, become constants."""
-    if isinstance(arg, ConstantArgument):
-        return torch_signature.ConstantArgument(arg.name, arg.value)
-    if isinstance(arg, SymBoolArgument):
-        return torch_signature.ConstantArgument("", nodes[arg.name])
-    if isinstance(arg, CustomObjArgument):
-        if is_object:
-            return torch_signature.CustomObjArgument(arg.name, arg.class_fqn)
-        value = constants[arg.name] if arg.name in constants else nodes[arg.name]
-        return torch_signature.ConstantArgument(arg.name, value)
-    return getattr(torch_signature, type(arg).__name__)(arg.name)
+
+    def argument(arg: ArgumentSpec, spec: Any) -> Any:
+        if isinstance(arg, SymBoolArgument):
+            return torch_signature.ConstantArgument("", nodes[arg.name])
+        if isinstance(arg, CustomObjArgument) and spec.kind is not InputKind.CUSTOM_OBJ:
+            value = constants[arg.name] if arg.name in constants else nodes[arg.name]
+            return torch_signature.ConstantArgument(arg.name, value)
+        return same_argument(arg, spec)
+
+    return for_torch(ep.graph_signature, argument)
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------
@@ -431,9 +410,10 @@ def _unpickled(item: Any) -> Any:
     """A custom object or the like, read the way torch reads it: the caller has asked for it."""
     if not isinstance(item, OpaqueValue):
         return item
+    data = item.tobytes()
     if item.kind == "custom_obj":
-        return _torch_export.unpickled(item.tobytes())
-    return torch.load(io.BytesIO(item.tobytes()), weights_only=False)
+        return _trusted(item.entry, lambda: _torch_export.unpickled(data))
+    return _trusted(item.entry, lambda: torch.load(io.BytesIO(data), weights_only=False))
 
 
 def _example_inputs(ep: ExportedProgram, pickles: bool) -> tuple[Any, ...] | None:
@@ -442,11 +422,39 @@ def _example_inputs(ep: ExportedProgram, pickles: bool) -> tuple[Any, ...] | Non
     if entry is None or takes_other_inputs(ep) or not ep._storages[entry].nbytes:
         return None
     data = bytes(memoryview(ep._storages[entry]))
-    loaded: tuple[Any, ...]
     try:
         loaded = torch.load(io.BytesIO(data), weights_only=True)
+    except MemoryError:
+        raise
     except Exception:
         if not pickles:
-            raise
-        loaded = torch.load(io.BytesIO(data), weights_only=False)
-    return loaded
+            raise _refusal(ep, entry) from None
+        loaded = _trusted(entry, lambda: torch.load(io.BytesIO(data), weights_only=False))
+    if loaded is not None and loaded != {} and not (isinstance(loaded, tuple | list) and len(loaded) == 2):
+        raise _pickle_error(entry, "the example inputs are no pair of positional and keyword ones")
+    pair: tuple[Any, ...] | None = loaded
+    return pair
+
+
+def _refusal(ep: ExportedProgram, entry: str) -> FormatError:
+    """What is wrong with example inputs that torch refuses, in the plain words of our own reader where it does too."""
+    try:
+        ep.example_inputs  # noqa: B018
+    except FormatError as error:
+        return error
+    return _pickle_error(entry, "torch takes only tensors and plain containers unless you trust the file: pickles=True")
+
+
+def _trusted(entry: str, read: Callable[[], Any]) -> Any:
+    """What a pickle that the caller trusts holds; it may run any code, and fail in any way."""
+    try:
+        return read()
+    except MemoryError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise _pickle_error(entry, f"the pickle can't be read: {said}") from error
+
+
+def _pickle_error(entry: str, message: str) -> FormatError:
+    return format_error([("FX502", "pickle", True, entry, None, None, message)])

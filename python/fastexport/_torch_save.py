@@ -19,9 +19,10 @@ from typing import Any
 import torch
 import torch.export
 
-from fastexport import _core, _torch_export
+from fastexport import _core, _torch_export, _torch_serializer
+from fastexport._dialect import fault, shown
 from fastexport._errors import FormatError
-from fastexport._save import MARKERS, Source, encoded_extras, write_parts
+from fastexport._save import DEFAULT_PROTOCOL, MARKERS, Source, check_names, encoded_extras, write_parts
 from fastexport.acceleration._serialization import _no_collection
 
 __all__ = ["records", "write"]
@@ -37,14 +38,16 @@ def write(
     extra_files: Mapping[str, str | bytes] | None = None,
     opset_version: Mapping[str, int] | None = None,
     pickle_protocol: int = 2,
+    verify: bool = True,
 ) -> None:
     """Write a program of torch; see `fastexport.save`."""
+    check_names(program)
     _warn_of_name(path_or_file)
     extras = encoded_extras(extra_files or {})
-    if not _torch_export.SAVES or _torch_export.is_of_a_backend(program):
-        _write_by_torch(program, path_or_file, extras, opset_version, pickle_protocol)
+    if not _torch_serializer.SAVES or _torch_serializer.is_of_a_backend(program):
+        _write_by_torch(program, path_or_file, extras, opset_version, pickle_protocol, verify)
         return
-    parts = records(program, opset_version=opset_version, pickle_protocol=pickle_protocol)
+    parts = records(program, opset_version=opset_version, pickle_protocol=pickle_protocol, verify=verify)
     parts += [(f"extra/{name}", text) for name, text in extras.items()]
     parts += MARKERS
     parts.append((".data/serialization_id", _serialization_id(parts)))
@@ -59,29 +62,70 @@ def records(
     opset_version: Mapping[str, int] | None = None,
     pickle_protocol: int = 2,
     exact: bool = False,
+    verify: bool = False,
 ) -> list[tuple[str, Any]]:
     """The entries of a program itself in torch's order: weights, constants, document, example inputs.
 
     Args:
+        verify: raise a RejectedProgram also for what `load` would refuse, though torch's verifier passes it.
         exact: raise a FormatError also for what torch's serializer refuses, though torch could load the file.
     """
-    if exact and (reason := _torch_export.only_we_write(program)):
+    if exact and (reason := _torch_serializer.only_we_write(program)):
         raise FormatError(reason, kind="argument")
-    with _no_collection(), _torch_export.modules_as_inputs(program):
+    with _no_collection(), _torch_serializer.modules_as_inputs(program):
         _torch_export.validate(program)
-        model = _model(program, opset_version)
+        if verify:
+            _check_for_files(program)
+        model = _model(program, opset_version, verify)
     values = _Values()
     return [
-        *_weights(program, values, pickle_protocol),
-        *_constants(program, values, pickle_protocol),
+        *_weights(program.state_dict, values, pickle_protocol),
+        *_constants(program.constants, values, pickle_protocol),
         ("models/model.json", model),
-        ("data/sample_inputs/model.pt", _torch_export.example_bytes(program, pickle_protocol)),
+        ("data/sample_inputs/model.pt", _torch_serializer.example_bytes(program, pickle_protocol)),
     ]
 
 
+def records_without_data(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
+    """The entries of a file with the same document, whose weights have sizes and no data: for a look at it."""
+    with _no_collection(), _torch_serializer.modules_as_inputs(program):
+        model = _model(program, None, True)
+    values = _Values()
+    weights = {name: _without_data(tensor) for name, tensor in program.state_dict.items()}
+    constants = {name: _without_data(value) for name, value in program.constants.items()}
+    return [
+        *_weights(weights, values, DEFAULT_PROTOCOL),
+        *_constants(constants, values, DEFAULT_PROTOCOL),
+        ("models/model.json", model),
+        ("data/sample_inputs/model.pt", b""),
+        *MARKERS,
+    ]
+
+
+def _without_data(value: Any) -> Any:
+    """A tensor of the same form on the device meta; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or _torch_serializer.is_pickled(value):
+        return value
+    twin = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    is_param = isinstance(value, torch.nn.Parameter)
+    return torch.nn.Parameter(twin, requires_grad=value.requires_grad) if is_param else twin
+
+
+def _check_for_files(program: torch.export.ExportedProgram) -> None:
+    """See that no file is written that `load` would refuse, though torch's verifier passes the program.
+
+    Raises:
+        RejectedProgram: there is a fault.
+    """
+    from fastexport._torch_files import file_faults
+    from fastexport._torch_verifier import raise_faults
+
+    raise_faults(file_faults(program))
+
+
 def _warn_of_name(path_or_file: Any) -> None:
-    if isinstance(path_or_file, str | os.PathLike):
-        is_usual = str(os.fspath(path_or_file)).endswith(".pt2")
+    if isinstance(path_or_file, str | bytes | os.PathLike):
+        is_usual = os.fsdecode(path_or_file).endswith(".pt2")
     else:
         is_usual = isinstance(path_or_file, io.IOBase) and path_or_file.writable() and path_or_file.seekable()
         is_usual = is_usual or str(getattr(path_or_file, "name", "")).endswith(".pt2")
@@ -97,12 +141,15 @@ def _write_by_torch(
     extras: Mapping[str, bytes],
     opset_version: Mapping[str, int] | None,
     pickle_protocol: int,
+    verify: bool,
 ) -> None:
     """The same by torch's own function: on a torch that is not the one known here, or for what a backend has put in."""
     file = io.BytesIO()
-    _torch_export.save_by_torch(
+    _torch_serializer.save_by_torch(
         program, file, {name: text.decode() for name, text in extras.items()} or None, opset_version, pickle_protocol
     )
+    if verify:
+        _check_for_files(program)
     archive = _core.Archive(file.getvalue())
     write_parts(path_or_file, [(name, (archive, name)) for name, *_ in archive.entries()])
 
@@ -112,20 +159,28 @@ def _serialization_id(parts: list[tuple[str, Any]]) -> bytes:
     number = 0
     for data in (data for _, data in parts if len(data)):  # torch has no checksum of what is empty
         number ^= (zlib.crc32(data) + 0x9E3779B9 + (number << 6) + (number >> 2)) % 2**64
-    return f"{_torch_export.hash_of_names([name for name, _ in parts])}{number:020}".encode()
+    return f"{_torch_serializer.hash_of_names([name for name, _ in parts])}{number:020}".encode()
 
 
 # ---- the document ----------------------------------------------------------------------------------------------------
 
 
-def _model(program: Any, opset_version: Mapping[str, int] | None) -> bytes:
+def _model(program: Any, opset_version: Mapping[str, int] | None, verify: bool) -> bytes:
     from fastexport._torch_source import from_export
 
-    document = _torch_export.document(program, opset_version)
+    _check_ranges(program.range_constraints)
+    document = _torch_serializer.document(program, opset_version)
     _check_constants(program.graph_signature)
     words = _Words()
     text = json.dumps(document, allow_nan=False)
-    return _core.Program.write_new(from_export(program).graph, text, words.node, words.object)
+    return _core.Program.write_new(from_export(program).graph, text, words.node, words.object, verify)
+
+
+def _check_ranges(ranges: Mapping[Any, Any]) -> None:
+    for symbol, allowed in ranges.items():
+        if not hasattr(allowed, "lower") or not hasattr(allowed, "upper"):
+            message = f"range_constraints[{shown(symbol)}] is {shown(allowed)}; it has to be a ValueRanges"
+            raise FormatError(message, kind="value")
 
 
 def _check_constants(signature: Any) -> None:
@@ -145,6 +200,7 @@ class _Words:
 
     def node(self, name: str, meta: dict[Any, Any], is_input: bool) -> tuple[str | None, str]:
         """The value and the metadata of a node, as JSON."""
+        code = "FX305"
         try:
             if "val" not in meta:
                 value = None
@@ -152,15 +208,17 @@ class _Words:
                 value = self._values.of_input(meta["val"])
             else:
                 value = self._values.of(meta["val"])
+            code = "FX403"
             return value, "{}" if is_input else self._metadata.of(meta)
         except MemoryError:
             raise
         except Exception as error:
-            raise FormatError(f"node '{name}': {error}", kind="value") from error
+            found = [fault(code, name, str(error))]
+            raise FormatError(f"node '{name}': {error}", kind=found[0].kind, faults=found) from error
 
     def object(self, value: Any) -> tuple[int, int, str | None, str | None] | None:
         """What C is told of an object that stands in arguments, or is called."""
-        return _torch_export.describe(value)
+        return _torch_serializer.describe(value)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -243,10 +301,10 @@ class _Values:
     ) -> str:
         where = _quote(device.type), "null" if device.index is None else device.index
         return (
-            f'{{"dtype": {_torch_export.code_of(dtype)}, "sizes": [{self._ints(sizes)}], '
+            f'{{"dtype": {_torch_serializer.code_of(dtype)}, "sizes": [{self._ints(sizes)}], '
             f'"requires_grad": {"true" if requires_grad else "false"}, '
             f'"device": {{"type": {where[0]}, "index": {where[1]}}}, "strides": [{self._ints(strides)}], '
-            f'"storage_offset": {self._int(offset)}, "layout": {_torch_export.code_of(layout)}}}'
+            f'"storage_offset": {self._int(offset)}, "layout": {_torch_serializer.code_of(layout)}}}'
         )
 
     def _ints(self, values: Any) -> str:
@@ -269,13 +327,13 @@ class _Values:
         """A symbolic number; numbers that look the same may have nodes of their own, but share expression and hint."""
         node = getattr(value, "node", None)
         if node is None:  # a number of a class of its own
-            return _torch_export.symbolic_json(value)
+            return _torch_serializer.symbolic_json(value)
         known = self._nodes.get(node)
         if known is None:
             key = tag, node.expr, type(node.hint), node.hint
             known = self._expressions.get(key)
             if known is None:
-                known = self._expressions[key] = _torch_export.symbolic_json(value)
+                known = self._expressions[key] = _torch_serializer.symbolic_json(value)
             self._nodes[node] = known
         return known
 
@@ -292,6 +350,16 @@ def _number(value: float) -> str:
 # ---- metadata --------------------------------------------------------------------------------------------------------
 
 
+_FORMS = {
+    "stack_trace": "a str",
+    "nn_module_stack": "a dict whose values are tuples (path, name of the class)",
+    "source_fn_stack": "a list of tuples (name, function)",
+    "torch_fn": "a tuple of two str",
+    "custom": "what JSON can say",
+    "from_node": "a list of torch.fx.traceback.NodeSource, or None",
+}
+
+
 class _Metadata:
     """The metadata of nodes as JSON: an object of strings. What nodes share has its text made once."""
 
@@ -300,21 +368,43 @@ class _Metadata:
         self._stacks: dict[Any, str] = {}
 
     def of(self, meta: Mapping[Any, Any]) -> str:
-        """The metadata in torch's order; what is empty is left out."""
+        """The metadata in torch's order; what is empty is left out.
+
+        Raises:
+            ValueError: an entry is of another form than torch's; it names the key.
+        """
+        try:
+            return self._texts(meta)
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise self._reason(meta, error) from error
+
+    def _reason(self, meta: Mapping[Any, Any], error: Exception) -> ValueError:
+        """Which entry can't be written, by writing each alone."""
+        for key, form in _FORMS.items():
+            try:
+                self._texts({key: meta[key]} if key in meta else {})
+            except Exception as reason:
+                said = f"{reason}; " if type(reason) is ValueError else ""
+                return ValueError(
+                    f"meta[{key!r}] is {shown(meta[key])}, which can't be written: {said}it has to be {form}"
+                )
+        return ValueError(str(error))
+
+    def _texts(self, meta: Mapping[Any, Any]) -> str:
         get, parts = meta.get, []
         if text := get("stack_trace"):
             parts.append(f'"stack_trace": {self._quote(text)}')
         if stack := get("nn_module_stack"):
             parts.append(f'"nn_module_stack": {self._modules(stack)}')
         if functions := get("source_fn_stack"):
-            texts = [f"{name},{_torch_export.operator_text(function)}" for name, function in functions]
+            texts = [f"{name},{_torch_serializer.operator_text(function)}" for name, function in functions]
             parts.append(f'"source_fn_stack": {_quote(";".join(texts))}')
         if names := get("torch_fn"):
             parts.append(f'"torch_fn": {_quote(";".join(list(names)))}')
         if custom := get("custom"):
             parts.append(f'"custom": {_quote(self._custom(custom))}')
         if "from_node" in meta:
-            parts.append(f'"from_node": {_quote(json.dumps(_torch_export.sources(meta["from_node"])))}')
+            parts.append(f'"from_node": {_quote(json.dumps(_torch_serializer.sources(meta["from_node"])))}')
         return f"{{{', '.join(parts)}}}"
 
     def _quote(self, text: str) -> str:
@@ -337,9 +427,7 @@ class _Metadata:
         items = []
         for key, value in stack.items():
             if not isinstance(value, tuple) or len(value) != 2 or not all(isinstance(part, str) for part in value):
-                raise ValueError(
-                    f"meta['nn_module_stack'] has {value!r}; each module is a tuple (path, name of its class)"
-                )
+                raise ValueError(f"it has {shown(value)}")
             items.append(f"{key},{value[0]},{value[1]}")
         return _quote(";".join(items))
 
@@ -347,29 +435,29 @@ class _Metadata:
         try:
             return json.dumps(custom)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"meta['custom'] can't be written: {error}") from error
+            raise ValueError(str(error)) from error
 
 
 # ---- weights and constants -------------------------------------------------------------------------------------------
 
 
-def _weights(program: Any, values: _Values, pickle_protocol: int) -> Iterator[tuple[str, Source]]:
-    for tensor in program.state_dict.values():
+def _weights(state_dict: Mapping[str, Any], values: _Values, pickle_protocol: int) -> Iterator[tuple[str, Source]]:
+    for tensor in state_dict.values():
         if not isinstance(tensor, torch.Tensor):
             raise AssertionError("only torch.Tensor is allowed in state_dict")
     records = _Records("data/weights/", "weight_", values, pickle_protocol)
-    records.add_tensors(program.state_dict)
+    records.add_tensors(state_dict)
     yield from records.parts
     yield "data/weights/model_weights_config.json", records.config()
 
 
-def _constants(program: Any, values: _Values, pickle_protocol: int) -> Iterator[tuple[str, Source]]:
+def _constants(constants: Mapping[str, Any], values: _Values, pickle_protocol: int) -> Iterator[tuple[str, Source]]:
     tensors: dict[str, torch.Tensor] = {}
     objects: dict[str, Any] = {}
-    for name, value in program.constants.items():
+    for name, value in constants.items():
         if isinstance(value, torch.Tensor):
             tensors[name] = value
-        elif _torch_export.is_custom(value):
+        elif _torch_serializer.is_custom(value):
             objects[name] = value
         else:
             raise RuntimeError(f"Unsupported constant type: {type(value)}")
@@ -396,14 +484,17 @@ class _Records:
         number = 0
         plain: dict[str, torch.Tensor] = {}
         for name, tensor in tensors.items():
-            if not _torch_export.is_pickled(tensor):
+            if not _torch_serializer.is_pickled(tensor):
+                if tensor.layout is not torch.strided:
+                    message = f"{name!r} is a tensor of layout {tensor.layout}, which a file of torch.export can't hold"
+                    raise FormatError(message, kind="payload")
                 plain[name] = tensor
                 continue
             file = io.BytesIO()
             torch.save(tensor, file, pickle_protocol=self._protocol)
             self._add(f"{self._prefix}{number}", file.getvalue(), [(name, tensor)], is_pickled=True)
             number += 1
-        for names, whole in _torch_export.storages(plain):
+        for names, whole in _torch_serializer.storages(plain):
             source = _bytes_of(whole)
             self._add(f"{self._prefix}{number}", source, [(name, plain[name]) for name in names], is_pickled=False)
             number += 1
@@ -412,7 +503,7 @@ class _Records:
         """Custom objects, and values that are opaque to torch."""
         numbers = {"custom_obj_": 0, "opaque_obj_": 0}
         for name, value in objects.items():
-            kind, data = _torch_export.pickled(value, self._protocol)
+            kind, data = _torch_serializer.pickled(value, self._protocol)
             record = f"{kind}{numbers[kind]}"
             numbers[kind] += 1
             self.parts.append((self._folder + record, data))
@@ -438,7 +529,7 @@ def _bytes_of(tensor: torch.Tensor) -> Source:
     """The memory of a tensor's storage, which is not copied unless it is on another device."""
     import ctypes
 
-    if _torch_export.is_fake(tensor) or not tensor.data_ptr():
+    if _torch_serializer.is_fake(tensor) or not tensor.data_ptr():
         return b""
     storage = tensor.cpu().untyped_storage()
     block = (ctypes.c_ubyte * storage.size()).from_address(storage.data_ptr())

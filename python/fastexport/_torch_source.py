@@ -2,7 +2,7 @@
 
 A `TorchProgram` has its graph in the core, and holds everything else as the torch program has it: the same weights,
 constants, range constraints, module call graph, example inputs, guards and verifiers, by identity. What the inputs and
-outputs stand for is kept by the core, so that it follows edits of the graph.
+outputs stand for is kept by the core, so that it follows edits of the graph (see `_torch_signature`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from fastexport._program import ExportedProgram, GraphModule, _from_bytes, _read
 from fastexport._pytree import match_inputs, tell_torch
 from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets
-from fastexport._symbols import SymBool, SymFloat, SymInt, _Symbolic
 from fastexport._tensor_meta import TensorMeta
+from fastexport._torch_module import module_of
 from fastexport._torch_parts import check_parts
+from fastexport._torch_signature import SYMBOLIC, Arguments, core_inputs, core_outputs, for_torch, specs_of
 from fastexport._treespec import TreeSpec
 from fastexport.acceleration._serialization import _no_collection
 
@@ -38,25 +39,19 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchProgram", "export", "export_for_inference", "from_export"]
 
-# By the names of torch's kinds, the core's numbers. Kinds themselves are hashed by Python code.
-_INPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._INPUT_KINDS)}
-_OUTPUT_NUMBERS = {kind.name: number for number, kind in enumerate(ours._OUTPUT_KINDS)}
-
 
 class TorchSource(NamedTuple):
-    """What a program that came from torch holds beside its graph; everything is the torch program's own.
+    """What a program that came from torch holds beside its graph: torch's own, but for inputs and outputs.
 
     Attributes:
         module: its GraphModule.
-        inputs: its input specs, by the place that the core remembers for an input.
+        inputs: what its input specs said when it was read.
         outputs: likewise its output specs.
-        places: what the verifier has to know of them, as bytes.
     """
 
     module: torch.fx.GraphModule
-    inputs: list[Any]
-    outputs: list[Any]
-    places: tuple[bytes, bytes]
+    inputs: Arguments
+    outputs: Arguments
     state_dict: dict[str, Any]
     constants: dict[str, Any]
     range_constraints: dict[Any, Any]
@@ -80,24 +75,23 @@ def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
     inputs, outputs = list(signature.input_specs), list(signature.output_specs)
     try:
         graph._set_signature(
-            [_input_tuple(place, spec) for place, spec in enumerate(inputs)],
-            [_output_tuple(place, spec) for place, spec in enumerate(outputs)],
+            core_inputs(inputs),
+            core_outputs(outputs),
             list(_called(program.module_call_graph)),
         )
     except ValueError as error:
         raise (_torch_verifier.names_nothing(program) or error) from None
     source = TorchSource(
         program.graph_module,
-        inputs,
-        outputs,
-        (_torch_verifier.input_bytes(inputs), _torch_verifier.output_bytes(outputs)),
+        Arguments.of_inputs(inputs),
+        Arguments.of_outputs(outputs),
         _own(program.state_dict),
         _own(program.constants),
         program.range_constraints,
         program.module_call_graph,
         program.example_inputs,
         program.verifiers,
-        program._guards_code,
+        _torch_export.guards_code(program),
     )
     return TorchProgram(source, graph)
 
@@ -112,21 +106,6 @@ def _called(entries: list[Any]) -> Iterator[str]:
     for entry in entries:
         if entry.signature is not None:
             yield from (arg.name for arg in (*entry.signature.inputs, *entry.signature.outputs) if arg.name)
-
-
-def _input_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_INPUT_NUMBERS[spec.kind._name_], *_argument_parts(spec.arg), spec.target, bool(spec.persistent), place)
-
-
-def _output_tuple(place: int, spec: Any) -> tuple[Any, ...]:
-    return (_OUTPUT_NUMBERS[spec.kind._name_], *_argument_parts(spec.arg), spec.target, False, place)
-
-
-def _argument_parts(arg: Any) -> tuple[str | None, Any, str | None]:
-    """(node, constant, name of the constant)"""
-    if isinstance(arg, torch_signature.ConstantArgument):
-        return None, arg.value, arg.name
-    return arg.name, None, None
 
 
 class _NoFile:
@@ -167,28 +146,8 @@ class TorchProgram(ExportedProgram):
     @property
     def graph_signature(self) -> ours.ExportGraphSignature:
         """What inputs and outputs stand for, now: made anew at each call."""
-        inputs, outputs = self._specs()
-        return ours.ExportGraphSignature(
-            [
-                ours.InputSpec(
-                    ours._INPUT_KINDS[spec[0]],
-                    _argument(ours, spec, self._source.inputs, self._graph),
-                    spec[4],
-                    spec[5] if ours._INPUT_KINDS[spec[0]] is ours.InputKind.BUFFER else None,
-                )
-                for spec in inputs
-            ],
-            [
-                ours.OutputSpec(
-                    ours._OUTPUT_KINDS[spec[0]], _argument(ours, spec, self._source.outputs, self._graph), spec[4]
-                )
-                for spec in outputs
-            ],
-        )
-
-    def _specs(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        signature = self._graph._signature()
-        return ([], []) if signature is None else signature
+        signature: ours.ExportGraphSignature = specs_of(ours, self._graph, self._source.inputs, self._source.outputs)
+        return signature
 
     @property
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
@@ -228,7 +187,7 @@ class TorchProgram(ExportedProgram):
 
     def _meta_of(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
-            return torch_signature.CustomObjArgument(name, value._type().qualified_name())
+            return torch_signature.CustomObjArgument(name, _torch_export.class_of_object(value))
         return TensorMeta.of(value)
 
     def _add_values(self, values: Mapping[str, Any], *, is_constant: bool) -> None:
@@ -261,7 +220,7 @@ class TorchProgram(ExportedProgram):
             return tuple(map(self._without_torch, value))
         if isinstance(value, torch.Tensor):
             return TensorMeta.of(value)
-        for theirs, own, _ in _BY_VALUE:
+        for theirs, own, _ in SYMBOLIC:
             if isinstance(value, theirs):
                 return own(_core.Expr.parse(str(value.node.expr), form="str"))
         return value
@@ -333,9 +292,9 @@ class TorchProgram(ExportedProgram):
             graph_signature: torch's, or fastexport's.
         """
         if isinstance(graph_signature, ours.ExportGraphSignature):
-            graph_signature = _signature_for_torch(graph_signature)
+            graph_signature = for_torch(graph_signature)
         parts = {"state_dict": state_dict, "constants": constants, "verifiers": verifiers}
-        return from_export(self.to_torch()._update(graph_module, graph_signature, **parts))
+        return from_export(_torch_export.updated(self.to_torch(), graph_module, graph_signature, parts))
 
     @property
     def dialect(self) -> str:
@@ -359,7 +318,7 @@ class TorchProgram(ExportedProgram):
     @property
     def opset_version(self) -> dict[str, int]:
         """Versions of operator sets: this torch's."""
-        return {"aten": torch._C._get_max_operator_version()}
+        return _torch_export.opset_version()
 
     @property
     def torch_version(self) -> str:
@@ -374,8 +333,13 @@ class TorchProgram(ExportedProgram):
     # ---- checks and files
 
     def _check(self, *, strict: bool, limit: int | None, dialect: Any = None) -> list[Fault]:
-        """What torch's verifiers of the program would say of it, or that of a dialect."""
-        return _torch_verifier.check(self, dialect)
+        """What torch's verifiers of the program would say of it, or that of a dialect; strict: files have to say."""
+        found = _torch_verifier.check(self, dialect)
+        if not strict or any(each.is_error for each in found):
+            return found
+        from fastexport._torch_files import strict_faults
+
+        return found + strict_faults(self)
 
     def _raise_faults(self, faults: list[Fault]) -> None:
         _torch_verifier.raise_faults(faults)
@@ -398,10 +362,10 @@ class TorchProgram(ExportedProgram):
         """The program as torch's, which its verifiers have not seen."""
         source = self._source
         with _no_collection():
-            module = _module(self._graph, source.module, is_top=True)
+            module = module_of(self._graph, source.module, is_top=True)
             return _torch_export.create_program(
                 module,
-                self._torch_signature(),
+                specs_of(torch_signature, self._graph, source.inputs, source.outputs),
                 _own(self.state_dict),
                 source.range_constraints,
                 _torch_export.make_repeats_apart(module, self._calls_now()),
@@ -411,28 +375,6 @@ class TorchProgram(ExportedProgram):
                 source.guards_code,
                 checked=True,
             )
-
-    def _torch_signature(self) -> Any:
-        inputs, outputs = self._specs()
-        return torch_signature.ExportGraphSignature(
-            [
-                torch_signature.InputSpec(
-                    torch_signature.InputKind[ours._INPUT_KINDS[spec[0]].name],
-                    _argument(torch_signature, spec, self._source.inputs, self._graph),
-                    spec[4],
-                    spec[5] if ours._INPUT_KINDS[spec[0]] is ours.InputKind.BUFFER else None,
-                )
-                for spec in inputs
-            ],
-            [
-                torch_signature.OutputSpec(
-                    torch_signature.OutputKind[ours._OUTPUT_KINDS[spec[0]].name],
-                    _argument(torch_signature, spec, self._source.outputs, self._graph),
-                    spec[4],
-                )
-                for spec in outputs
-            ],
-        )
 
     def _calls_now(self) -> list[Any]:
         """The module call graph with the names that nodes have now; torch's own while no name is another."""
@@ -479,122 +421,9 @@ class TorchProgram(ExportedProgram):
         return "\n".join(lines)
 
 
-def _argument(classes: Any, spec: tuple[Any, ...], sources: list[Any], graph: Graph) -> Any:
-    """The argument of an input or output as it is now, of the class that it had; classes: a module that has them."""
-    _, node, value, name, _, _, place = spec
-    was = sources[place].arg if place >= 0 else None
-    if node is None:
-        if isinstance(was, torch_signature.ConstantArgument):  # its value may be an object, which is not in the core
-            value = was.value
-        return classes.ConstantArgument(name or "", value)
-    if was is None:  # an edit has made it
-        return _argument_of_value(classes, node, _value_of(graph, node))
-    if isinstance(was, torch_signature.ConstantArgument):
-        return classes.TensorArgument(node)
-    if isinstance(was, torch_signature.CustomObjArgument):
-        return classes.CustomObjArgument(node, was.class_fqn, was.fake_val)
-    return getattr(classes, type(was).__name__)(node)
-
-
-def _value_of(graph: Graph, name: str) -> Any:
-    """The value of a node; None when it is erased, of which the verifier tells."""
-    try:
-        return graph.node(name).meta.get("val")
-    except KeyError:
-        return None
-
-
 def _bound(value: Any) -> int | None:
     """An end of a range; None for infinity, which sympy and torch have of several kinds."""
     return int(value) if value.is_Integer else None
-
-
-def _signature_for_torch(signature: ours.ExportGraphSignature) -> torch_signature.ExportGraphSignature:
-    def argument(arg: Any) -> Any:
-        return getattr(torch_signature, type(arg).__name__)(**vars(arg))
-
-    def kind(kinds: Any, spec: Any) -> Any:
-        return kinds[spec.kind.name]
-
-    return torch_signature.ExportGraphSignature(
-        [
-            torch_signature.InputSpec(
-                kind(torch_signature.InputKind, spec), argument(spec.arg), spec.target, spec.persistent
-            )
-            for spec in signature.input_specs
-        ],
-        [
-            torch_signature.OutputSpec(kind(torch_signature.OutputKind, spec), argument(spec.arg), spec.target)
-            for spec in signature.output_specs
-        ],
-    )
-
-
-_BY_VALUE = (
-    (torch.SymInt, SymInt, "SymIntArgument"),
-    (torch.SymFloat, SymFloat, "SymFloatArgument"),
-    (torch.SymBool, SymBool, "SymBoolArgument"),
-)
-
-
-def _argument_of_value(classes: Any, name: str, value: Any) -> Any:
-    """The argument that a node of that name is, whose value may be torch's or ours; without one, a tensor."""
-    for theirs, own, cls in _BY_VALUE:
-        if isinstance(value, theirs | own):
-            return getattr(classes, cls)(name)
-    if isinstance(value, torch_signature.CustomObjArgument | ours.CustomObjArgument):
-        return classes.CustomObjArgument(name, value.class_fqn, value.fake_val)
-    return classes.TensorArgument(name)
-
-
-def _module(graph: Graph, source: torch.fx.GraphModule, *, is_top: bool = False) -> torch.fx.GraphModule:
-    """A graph as torch's, in a module like another one; what is no subgraph is shared with that."""
-    built = _torch.to_fx(graph)
-    members: dict[str, Any] = {}
-    for node in [*built.find_nodes(op="get_attr"), *built.find_nodes(op="call_module")]:
-        if node.target not in members:
-            members[node.target] = _member(graph, source, node.target)
-    module = _torch_export.create_module(
-        built, members, source.meta, name="GraphModule" if is_top else type(source).__name__
-    )
-    _convert_values(built)
-    module.training = source.training
-    if not is_top:
-        _torch._carry_over(source, module)
-    return module
-
-
-def _convert_values(graph: torch.fx.Graph) -> None:
-    """Values that an edit has set as they are without torch become torch's."""
-    from fastexport._torch_program import OUR_VALUES, torch_value
-
-    reader = None
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, OUR_VALUES) or (
-            type(value) in (tuple, list) and any(isinstance(item, OUR_VALUES) for item in value)
-        ):
-            reader = reader or _torch_export.reader_for(graph)
-            for item in value if isinstance(value, tuple | list) else (value,):
-                _check_symbols(item)
-            node.meta["val"] = torch_value(reader, value)
-
-
-def _check_symbols(value: Any) -> None:
-    """See that expressions are some, as torch would run their texts; a ValueError otherwise."""
-    if isinstance(value, TensorMeta):
-        for size in (*value.shape, *value.stride, value.storage_offset):
-            _check_symbols(size)
-    elif isinstance(value, _Symbolic):
-        value.expr  # noqa: B018
-
-
-def _member(graph: Graph, source: Any, path: str) -> Any:
-    found = source
-    for part in path.split("."):
-        found = getattr(found, part)
-    subgraph = (graph.subgraphs or {}).get(path)
-    return found if subgraph is None else _module(subgraph, found)
 
 
 # ---- export ----------------------------------------------------------------------------------------------------------

@@ -30,8 +30,12 @@ from fastexport._dialect import (
     graph_faults,
     signature_faults,
 )
-from fastexport._errors import Fault, LintError, VerifyError
+from fastexport._errors import Fault, LintError, VerifyError, shown_as
+from fastexport._interface import _has_node
+from fastexport._lift import tell_unlifted
 from fastexport._operators import Operator
+from fastexport._torch_module import check_symbols, module_of
+from fastexport._torch_parts import check_verifiers
 
 try:
     from torch._export import verifier as torch_verifier
@@ -54,9 +58,7 @@ __all__ = [
     "as_ours",
     "check",
     "check_additional",
-    "input_bytes",
     "names_nothing",
-    "output_bytes",
     "raise_faults",
 ]
 
@@ -67,7 +69,6 @@ _FUNCTIONS = {
     "_verify_exported_program_module_call_graph": "5630db0957af0d5a",
     "_verify_exported_program_signature": "28e166748f97611d",
 }
-_CHECK = {"check": "57b18cfbdf2acf23", "_check_graph_module": "20acfb8e6fbddde3"}
 
 
 def _is_torchs() -> bool:
@@ -75,7 +76,7 @@ def _is_torchs() -> bool:
     return (
         _torch_export.FAST
         and are_known(vars(torch_verifier), _FUNCTIONS)
-        and are_known(vars(torch_verifier.Verifier), _CHECK)
+        and are_known(vars(torch_verifier.Verifier), _torch_export._VERIFIER)
     )
 
 
@@ -84,14 +85,17 @@ def _is_torchs() -> bool:
 _SpecViolationError: Any = torch_verifier.SpecViolationError if _FOUND else Exception
 
 
+@shown_as("VerifyError")
 class RejectedProgram(VerifyError, _SpecViolationError):
     """A program of torch breaks a rule of the export IR: a `VerifyError`, and torch's SpecViolationError."""
 
 
+@shown_as("VerifyError")
 class MalformedProgram(RejectedProgram, RuntimeError):
     """A graph of it is malformed, for which torch raises a RuntimeError."""
 
 
+@shown_as("VerifyError")
 class UnfitProgram(RejectedProgram, ValueError):
     """Something of it is nothing to the other side (a name, an operator, an expression), so it can't be converted."""
 
@@ -198,13 +202,12 @@ class _TorchJudge(Judge):
 
     def _check_value(self, value: Any) -> bool:
         from fastexport._torch_program import OUR_VALUES
-        from fastexport._torch_source import _check_symbols
 
         items = value if type(value) in (list, tuple) else (value,)
         if any(isinstance(item, OUR_VALUES) for item in items):
             try:
                 for item in items:
-                    _check_symbols(item)
+                    check_symbols(item)
             except ValueError as error:
                 self.refuse(value, error, "FX306")
                 return False
@@ -215,47 +218,6 @@ class _TorchJudge(Judge):
 
 
 # ---- the program -----------------------------------------------------------------------------------------------------
-
-_CLASSES = (
-    torch_signature.TensorArgument,
-    torch_signature.SymIntArgument,
-    torch_signature.SymFloatArgument,
-    torch_signature.SymBoolArgument,
-    torch_signature.ConstantArgument,
-    torch_signature.CustomObjArgument,
-    torch_signature.TokenArgument,
-)
-_CLASS_NUMBERS = {cls: number for number, cls in enumerate(_CLASSES)}
-_NO_PERSISTENCE, _OBJECT = 1 << 6, 1 << 7  # of csrc/core/dialect.h
-_IN_CORE = (type(None), bool, int, float, str)
-
-
-def _class_number(arg: Any) -> int:
-    known = _CLASS_NUMBERS.get(type(arg))
-    if known is None:
-        known = next((number for number, cls in enumerate(_CLASSES) if isinstance(arg, cls)), len(_CLASSES) - 1)
-    return known
-
-
-def input_bytes(specs: list[Any]) -> bytes:
-    """What the check has to know of the inputs that torch's program has, by place."""
-    known, buffer = _CLASS_NUMBERS, torch_signature.InputKind.BUFFER
-    numbers = [known[cls] if (cls := type(spec.arg)) in known else _class_number(spec.arg) for spec in specs]
-    for place, spec in enumerate(specs):
-        if spec.kind is buffer and spec.persistent is None:
-            numbers[place] |= _NO_PERSISTENCE
-    return bytes(numbers)
-
-
-def output_bytes(specs: list[Any]) -> bytes:
-    """Likewise of the outputs."""
-    return bytes(map(_output_byte, specs))
-
-
-def _output_byte(spec: Any) -> int:
-    number = _class_number(spec.arg)
-    is_object = number == _CLASS_NUMBERS[torch_signature.ConstantArgument] and type(spec.arg.value) not in _IN_CORE
-    return number | (_OBJECT if is_object else 0)
 
 
 def _call_faults(program: TorchProgram) -> Iterator[Fault]:
@@ -275,17 +237,10 @@ def _call_faults(program: TorchProgram) -> Iterator[Fault]:
                     yield fault("FX401", None, message)
 
 
-def _has_node(graph: Graph, name: str) -> bool:
-    try:
-        graph.node(name)
-    except (KeyError, ValueError, LookupError):
-        return False
-    return True
-
-
 def _program_faults(program: TorchProgram, judge: _TorchJudge) -> Iterator[Fault]:
     facts = SignatureFacts(
-        *program._source.places,
+        program._source.inputs.facts,
+        program._source.outputs.facts,
         program.state_dict,
         program.constants,
         torch.nn.Parameter,
@@ -331,9 +286,7 @@ def _module(program: TorchProgram, verifier: Any) -> Any:
     """The program's module as its verifier's own check wants it."""
     if isinstance(verifier, _verifier.Verifier):
         return program.graph_module
-    from fastexport import _torch_source
-
-    return _torch_source._module(program.graph, program._source.module, is_top=True)
+    return module_of(program.graph, program._source.module, is_top=True)
 
 
 def _ask_torch(program: TorchProgram, verifier: Any) -> list[Fault]:
@@ -348,6 +301,7 @@ def _ask_torch(program: TorchProgram, verifier: Any) -> list[Fault]:
 
 def _verifiers(program: TorchProgram, dialect: Any) -> list[Any]:
     if dialect is None:
+        check_verifiers(program.verifiers)
         return list(program.verifiers)
     if isinstance(dialect, str):
         return [_verifier._registry.get(dialect) or _torch_export.loaded_verifiers([dialect])[0]]
@@ -376,7 +330,7 @@ def check(program: TorchProgram, dialect: Any = None, *, additional: bool = True
         else:
             faults = _ask_torch(program, each)
         found += [one for one in faults if one not in found]
-    return found
+    return tell_unlifted(program, found)
 
 
 def check_additional(program: torch.export.ExportedProgram) -> None:

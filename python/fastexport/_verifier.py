@@ -76,7 +76,7 @@ class Verifier:
 
     def allowed_op_types(self) -> tuple[type[Any], ...]:
         """Classes of operators that may be called."""
-        return (Operator, *_of_torch("torch._ops", "OpOverload", "HigherOrderOperator"))
+        return (Operator, *classes_of_torch("torch._ops", "OpOverload", "HigherOrderOperator"))
 
     def allowed_builtin_ops(self) -> list[Callable[..., Any]]:
         """Functions of Python that may be called besides: those on numbers, and getitem."""
@@ -86,12 +86,12 @@ class Verifier:
         """Classes of what get_attr nodes of the program's own graph may name."""
         from fastexport._program import GraphModule
 
-        torchs = _of_torch("torch.fx", "GraphModule") + _of_torch("torch.utils._pytree", "TreeSpec")
+        torchs = classes_of_torch("torch.fx", "GraphModule") + classes_of_torch("torch.utils._pytree", "TreeSpec")
         return (GraphModule, *torchs)
 
     def allowed_getattr_types_for_subgm(self) -> tuple[type[Any], ...]:
         """The same for subgraphs, which may have weights: they are operands of what calls them."""
-        return (*self.allowed_getattr_types(), *_of_torch("torch", "Tensor"), _core.Tensor)
+        return (*self.allowed_getattr_types(), *classes_of_torch("torch", "Tensor"), _core.Tensor)
 
     def check_valid_op(self, op: Any) -> None:
         """Look at an operator that is of an allowed class; called once for each that a graph calls.
@@ -116,7 +116,9 @@ class Verifier:
         Raises:
             VerifyError: it breaks a rule of the dialect.
         """
-        if "fastexport._program" not in sys.modules or not isinstance(program, _program_class()):
+        from fastexport._program import ExportedProgram
+
+        if not isinstance(program, ExportedProgram):
             from fastexport._torch_api import from_export
 
             program = from_export(program)
@@ -129,13 +131,7 @@ class _Training(Verifier):
     dialect = "TRAINING"
 
 
-def _program_class() -> type[ExportedProgram]:
-    from fastexport._program import ExportedProgram
-
-    return ExportedProgram
-
-
-def _of_torch(module: str, *names: str) -> tuple[type[Any], ...]:
+def classes_of_torch(module: str, *names: str) -> tuple[type[Any], ...]:
     """Classes of torch, if that is loaded: without it nothing can be of them."""
     found = sys.modules.get(module)
     return tuple(getattr(found, name) for name in names) if found is not None else ()

@@ -13,7 +13,7 @@ static void add_called(fe_graph *g, const char *name)
 {
     fe_error err;
 
-    DO(fe_signature_add_called(g->signature, (fe_called){str(g, name), node(g, name)}, &err));
+    DO(fe_signature_add_called(g->signature, str(g, name), node(g, name), &err));
 }
 
 static fe_graph *graph_with_signature(const char *lines)
@@ -82,6 +82,39 @@ static void test_calls_follow(void)
     fe_graph_free(h);
 }
 
+/* Many names, on many nodes that meet and part again: what the table says is what following each one by hand says. */
+static void test_many_calls_follow(void)
+{
+    enum { NODES = 50, NAMES = 300 };
+    fe_graph *g = graph_with_signature("x; return x");
+    uint32_t ids[NODES], want[NAMES], seed = 1;
+    fe_error err;
+    char line[32];
+
+    for (uint32_t i = 0; i < NODES; i++) {
+        snprintf(line, sizeof line, "n%u = f x", i);
+        build(g, line);
+        snprintf(line, sizeof line, "n%u", i);
+        ids[i] = node(g, line);
+    }
+    for (uint32_t i = 0; i < NAMES; i++) {
+        want[i] = i % 7 == 6 ? FE_NONE_ID : ids[i * i % NODES];
+        snprintf(line, sizeof line, "name%u", i);
+        DO(fe_signature_add_called(g->signature, str(g, line), want[i], &err));
+    }
+    for (int step = 0; step < 2000; step++) {
+        seed = seed * 1103515245u + 12345u;
+        uint32_t old = ids[(seed >> 8) % NODES], new = ids[(seed >> 16) % NODES];
+        fe_signature_replace_called(g->signature, old, new);
+        for (uint32_t i = 0; i < NAMES; i++) {
+            if (want[i] == old)
+                want[i] = new;
+            CHECK_INT(g->signature->called[i].node, want[i]);
+        }
+    }
+    fe_graph_free(g);
+}
+
 static void test_calls_of_nodes_that_are_gone(void)
 {
     fe_graph *g = graph_with_signature("x; a = f x; return x"), *h, *i;
@@ -134,6 +167,43 @@ static void test_a_constant_has_its_name(void)
     fe_node_set_name(g, node(g, "flag"), str(g, "other"));
     fe_node_set_name(g, node(g, "x"), str(g, "flag"));
     CHECK_TEXT(g->signature->inputs[1].name->data, "other");
+    fe_graph_free(g);
+}
+
+static void test_a_new_placeholder_is_no_constant(void)
+{
+    fe_graph *g = graph_with_signature("flag; x; return x");
+    fe_spec constant = {.kind = FE_INPUT_USER, .node = FE_NONE_ID, .value = value_int(1)};
+    fe_error err;
+
+    DO(fe_signature_add_input(g->signature, constant, &err));
+    add_input(g, "x");
+    g->insert = (fe_point){node(g, "flag"), false};
+    build(g, "new");
+    CHECK(!g->signature->inputs[0].name); /* the constant has none, and takes none */
+    fe_node_erase(g, node(g, "new"));
+    CHECK_INT(g->signature->input_count, 2);
+    fe_node_erase(g, node(g, "flag"));
+    CHECK_INT(g->signature->input_count, 1);
+    CHECK_INT(g->signature->inputs[0].node, node(g, "x"));
+    fe_graph_free(g);
+}
+
+/* Whoever makes an output node may take it back: only then is it followed. */
+static void test_a_new_output_is_followed_when_it_stays(void)
+{
+    fe_graph *g = graph_with_signature("x; a = f x");
+    fe_spec spec = {.kind = FE_OUTPUT_USER, .node = node(g, "x"), .origin = 1};
+    fe_error err;
+
+    DO(fe_signature_add_output(g->signature, spec, &err));
+    build(g, "return a");
+    CHECK_INT(g->signature->outputs[0].node, node(g, "x"));
+    fe_signature_follow(g, node(g, "a"));
+    CHECK_INT(g->signature->outputs[0].node, node(g, "x"));
+    fe_signature_follow(g, fe_node_prev(g, FE_ROOT));
+    CHECK_INT(g->signature->outputs[0].node, node(g, "a"));
+    CHECK_INT(g->signature->outputs[0].origin, 0);
     fe_graph_free(g);
 }
 
@@ -194,9 +264,12 @@ static void test_copies_without_memory(void)
 int main(void)
 {
     RUN(test_calls_follow);
+    RUN(test_many_calls_follow);
     RUN(test_calls_of_nodes_that_are_gone);
     RUN(test_outputs_that_change_lose_their_origin);
     RUN(test_a_constant_has_its_name);
+    RUN(test_a_new_placeholder_is_no_constant);
+    RUN(test_a_new_output_is_followed_when_it_stays);
     RUN(test_many_inputs_go);
     RUN(test_copies_without_memory);
     return 0;

@@ -467,6 +467,30 @@ static void check_config(const char *config, bool constants, pt2_kind kind, cons
                  PT2_PAYLOAD, "$.config.w.tensor_meta." at)
 #define BIG "9223372036854775807"
 
+#define ON(device, record, sizes, strides)                                                              \
+    "{\"config\": {\"w\": {\"path_name\": \"" record "\", \"is_param\": false, \"use_pickle\": false, " \
+    "\"tensor_meta\": {\"dtype\": 7, \"sizes\": [" sizes "], \"requires_grad\": false, "                \
+    "\"device\": {\"type\": \"" device "\", \"index\": null}, \"strides\": [" strides "], "             \
+    "\"storage_offset\": {\"as_int\": 3}, \"layout\": 7}}}}"
+
+/* Weights on the device meta have sizes and no data; others, and records that have some, are held against them. */
+static void test_meta_device(void)
+{
+    bytes b;
+    opened o = open_config(ON("meta", "empty", I("5"), I("2")), "{\"config\": {}}", &b);
+
+    if (!o.program)
+        print_faults(&o.report);
+    CHECK(o.program && o.program->weights.count == 1);
+    CHECK_TEXT(o.program->weights.items[0].device, "meta");
+    CHECK_INT(o.program->weights.items[0].entry->size, 0);
+    clear(&o);
+    free(b.data);
+    check_config(ON("cpu", "empty", I("5"), I("2")), false, PT2_PAYLOAD, "$.config.w.tensor_meta.sizes");
+    check_config(ON("meta", "weight_0", I("5"), I("2")), false, PT2_PAYLOAD, "$.config.w.tensor_meta.storage_offset");
+    check_config(ON("meta", "empty", I(BIG), I("2")), false, PT2_PAYLOAD, "$.config.w.tensor_meta.sizes");
+}
+
 static void test_bad_configs(void)
 {
     BAD_VIEW("7", I("3"), I("1"), "0", "sizes");
@@ -634,6 +658,7 @@ int main(void)
     RUN(test_models);
     RUN(test_all_faults);
     RUN(test_good_configs);
+    RUN(test_meta_device);
     RUN(test_bad_configs);
     RUN(test_pickle_scan);
     RUN(test_no_memory);

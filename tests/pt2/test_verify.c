@@ -611,6 +611,22 @@ static void test_results(void)
     close_world(&w);
 }
 
+/* Of a program that is in no file yet, arguments are checked, and values and results are not. */
+static void test_new_program(void)
+{
+    world w = open_sample("multi_out");
+
+    call(&w, "_operator.getitem", "more", "chunk 2", NULL);
+    CHECK_ERROR(&w, PT2_GRAPH, "more", NULL, "which has only 2");
+    CHECK_CLEAN(&w, PT2_NEW);
+    call(&w, "torch.ops.aten.relu.default", "odd", "more", "{\"as_what\": 1}");
+    CHECK_CLEAN(&w, PT2_NEW);
+    set_args(&w, "more", "chunk 0 0");
+    CHECK(verify(&w, PT2_NEW) < 0);
+    CHECK(find(&w, PT2_ARGUMENT, PT2_ERROR, "a node and an index"));
+    close_world(&w);
+}
+
 static void test_given_results(void)
 {
     world w = open_sample("linear");
@@ -994,6 +1010,7 @@ int main(void)
     RUN(test_objects_as_arguments);
     RUN(test_results);
     RUN(test_given_results);
+    RUN(test_new_program);
     RUN(test_user_of_nothing);
     RUN(test_values);
     RUN(test_symbols_in_order);

@@ -35,6 +35,11 @@ __all__ = [
     "uninstall",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -244,9 +244,10 @@ def _only_program(programs: Any) -> Any:
 
 
 def _records(program: Any, opset_version: Any, pickle_protocol: Any) -> list[tuple[str, Any]]:
-    from fastexport import _torch_export, _torch_save
+    from fastexport import _torch_save, _torch_serializer
 
-    _require(_torch_export.SAVES and not _torch_export.is_of_a_backend(program) and is_ordinary(program))
+    _require(_torch_serializer.SAVES and not _torch_serializer.is_of_a_backend(program) and is_ordinary(program))
+    _require(program.graph_signature.output_specs)  # without any, torch raises
     _require(type(pickle_protocol) is int and (opset_version is None or type(opset_version) is dict))
     return _torch_save.records(program, opset_version=opset_version, pickle_protocol=pickle_protocol, exact=True)
 

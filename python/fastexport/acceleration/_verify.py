@@ -22,6 +22,8 @@ from fastexport._errors import FastExportError
 class AccelerationError(FastExportError):
     """With ``verify=True``: ours and torch's came to different results. The message names the replacement and where."""
 
+    __module__ = "fastexport"
+
 
 class Outcome(NamedTuple):
     """What a call gave: its result, or the exception it raised; its warnings; and where the random generators stand."""

@@ -41,3 +41,7 @@ __all__ = [
     "quantization_report",
     "to_dot",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -40,12 +40,11 @@ class AnnotationError(FastExportError, ValueError):
         findings: all of them, as `AnnotationFinding`; the message has each on a line.
     """
 
+    __module__ = "fastexport.pt2e"
+
     def __init__(self, findings: list[AnnotationFinding]) -> None:
         super().__init__("\n".join(finding.message for finding in findings))
         self.findings = findings
-
-    def __reduce__(self) -> tuple[type[AnnotationError], tuple[list[AnnotationFinding]]]:
-        return type(self), (self.findings,)
 
 
 def check_annotations(gm: Any, *, raise_on_error: bool = False) -> list[AnnotationFinding]:
