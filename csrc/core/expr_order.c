@@ -204,9 +204,8 @@ static uint32_t split_term(fe_expr term, fe_number *coefficient, const fe_expr *
     return 1;
 }
 
-/* Terms go by their powers of the generators, in the generators' order, higher powers first. Only generators of one of
- * the two matter, so two sorted lists of factors are merged. */
-/* As terms of one sum. */
+/* Terms of one sum go by their powers of the generators, in the generators' order, higher powers first. Only generators
+ * of one of the two matter, so two sorted lists of factors are merged. */
 static int compare_terms(fe_expr a, fe_expr b)
 {
     const fe_expr *x = NULL, *y = NULL;

@@ -8,7 +8,6 @@
 
 /* ---- arguments of methods ---- */
 
-/* A Node that is this graph's and not erased; -1 with an exception otherwise. */
 /* A Node that is this graph's and not erased (the root counts); -1 with an exception otherwise. */
 static int own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
 {
