@@ -289,12 +289,15 @@ fe_seq *fe_seq_new(fe_graph *g, size_t len, uint32_t type,
 void fe_seq_free(fe_graph *g, fe_seq *s); /* NULL is allowed */
 void fe_value_free(fe_graph *g, fe_value v);
 int fe_value_complex(fe_graph *g, double real, double imag, fe_value *out, fe_error *err) FE_MUST_CHECK;
-/* What the ids of a tree become when it is copied into another graph; NULL: they stay. */
+/* What the ids of a tree become when it is copied into another graph; NULL: they stay. With `values`, a value of the graph that is
+ * copied into takes the place of each node. */
 typedef struct {
     const uint32_t *nodes, *objects;
+    const fe_value *values;
 } fe_value_map;
 
-/* A copy in g of a tree that may belong to another graph; NULL gives NULL. */
+/* A copy in g of a value or tree that may belong to another graph; NULL gives NULL. */
+int fe_value_copy(fe_graph *g, const fe_value_map *map, fe_value v, fe_value *out, fe_error *err) FE_MUST_CHECK;
 int fe_seq_copy(fe_graph *g, const fe_value_map *map, const fe_seq *s, fe_seq **out, fe_error *err) FE_MUST_CHECK;
 /* Within one graph: the same kinds, types and values in the same order; floats by their bits, so nan equals nan. Nodes
  * count as what alias, by id, says they stand for (NULL: themselves). */

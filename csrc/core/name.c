@@ -1,8 +1,8 @@
 /* name.c - unique names by torch.fx's rules (torch/fx/graph.py, _Namespace, 2.13).
  *
  * A candidate keeps its name when it is free; base_N counts on from the highest N seen for the base. A name once used
- * stays used, also when its node is gone. A candidate is split here when it is ASCII; digits of other scripts, which
- * Python's \d takes, are the owner's business.
+ * stays used, also when its node is gone. A newline at the end is illegal, which torch's pattern lets pass. A candidate
+ * is split here when it is ASCII; digits of other scripts, which Python's \d takes, are the owner's business.
  */
 #include "ir.h"
 
@@ -28,11 +28,8 @@ static bool is_word(char c)
     return is_lower(c) || is_upper(c) || is_digit(c) || c == '_';
 }
 
-/* As the pattern [a-zA-Z_][0-9a-zA-Z_]*$, where $ also stands before a last newline. */
 static bool is_identifier(const char *text, size_t len)
 {
-    if (len && text[len - 1] == '\n')
-        len--;
     if (!len || is_digit(text[0]))
         return false;
     for (size_t i = 0; i < len; i++) {
@@ -74,8 +71,6 @@ fe_candidate fe_name_split(const char *text, size_t len, char *buffer)
     }
     c.base = c.name;
     c.base_len = c.name_len;
-    if (c.name[c.base_len - 1] == '\n')
-        c.base_len--;
 
     size_t digits = 0;
     while (digits < c.base_len && is_digit(c.base[c.base_len - 1 - digits]))

@@ -66,7 +66,7 @@ int fe_value_complex(fe_graph *g, double real, double imag, fe_value *out, fe_er
     return 0;
 }
 
-static int value_copy(fe_graph *g, const fe_value_map *map, fe_value v, fe_value *out, fe_error *err)
+int fe_value_copy(fe_graph *g, const fe_value_map *map, fe_value v, fe_value *out, fe_error *err)
 {
     fe_seq *seq;
 
@@ -79,6 +79,8 @@ static int value_copy(fe_graph *g, const fe_value_map *map, fe_value v, fe_value
     case FE_COMPLEX:
         return fe_value_complex(g, v.as.complex[0], v.as.complex[1], out, err);
     case FE_NODE:
+        if (map->values)
+            return fe_value_copy(g, &(fe_value_map){0}, map->values[v.as.node], out, err);
         out->as.node = map->nodes ? map->nodes[v.as.node] : v.as.node;
         break;
     case FE_OBJECT:
@@ -112,7 +114,7 @@ int fe_seq_copy(fe_graph *g, const fe_value_map *map, const fe_seq *s, fe_seq **
     if (!copy)
         return -1;
     for (uint32_t i = 0; i < s->len; i++) {
-        if (value_copy(g, map, s->items[i], &copy->items[i], err) < 0) {
+        if (fe_value_copy(g, map, s->items[i], &copy->items[i], err) < 0) {
             fe_seq_free(g, copy);
             return -1;
         }
