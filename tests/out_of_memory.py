@@ -14,7 +14,7 @@ import weakref
 from collections import namedtuple
 
 import fastexport
-from fastexport import Graph
+from fastexport import Graph, _core
 from fastexport._provenance import _Recorder
 from helpers import ORDER_FAULTS, codes, small_graph, structure
 
@@ -36,6 +36,33 @@ class Value:
     __hash__ = None
 
 
+def judge(op, target):
+    return 0
+
+
+ALIAS = 1 << 32  # the kind of no-op of _noops.py
+
+
+def judge_noop(op, target):
+    return ALIAS if target is operator.neg else 0
+
+
+def agree(rows):
+    return b"\1" * len(rows)
+
+
+class Sizes:
+    """What remove_noops reads of a value."""
+
+    shape = (2, 3)
+
+    def stride(self):
+        return 3, 1
+
+
+SIZES = Sizes(), Sizes()
+
+
 def build():
     g, x, add, mul, out = small_graph()
     add.meta = {"val": [1], "tag": Value()}
@@ -45,11 +72,13 @@ def build():
         second = g.call_function(operator.getitem, (mul, 0), name="second")
         g.call_function(operator.neg, (x,), name="dead")
         g.call_function(operator.neg, (g.node("dead"),), {"k": Value()}, name="deader")
+    g.node("dead").meta["val"], g.node("deader").meta["val"] = SIZES
     out.args = ((first, second),)
     return g
 
 
 OTHER = build()
+PLACES = b"".join(i.to_bytes(4, sys.byteorder) for i in range(len(OTHER.nodes)))
 
 
 def nested(x):
@@ -114,6 +143,8 @@ OPERATIONS = {
     "str": str,
     "format_node": lambda g: g.node("mul").format_node(),
     "equal": lambda g: (g == SOURCE, g == OTHER),
+    "diff": lambda g: _core.diff_graphs(g, OTHER, id, None, ("val", "tag")),
+    "diff of known": lambda g: _core.diff_graphs(g, g, id, PLACES, None),
     "node_copy": lambda g: g.node_copy(SOURCE.node("add"), ToNode(g.node("x"))),
     "graph_copy": lambda g: g.graph_copy(SOURCE, {}),
     "copy": copy.copy,
@@ -125,6 +156,13 @@ OPERATIONS = {
     "eliminate_dead_code, explain": lambda g: g.eliminate_dead_code(explain=True),
     "eliminate_getitems": lambda g: g.eliminate_getitems(),
     "eliminate_getitems, torch": lambda g: g.eliminate_getitems(policy="torch"),
+    "eliminate_common_subexpressions": lambda g: g._eliminate_common_subexpressions(judge, (), False, True, None),
+    "eliminate_common_subexpressions, torch": lambda g: g._eliminate_common_subexpressions(
+        judge, (), True, False, None
+    ),
+    "find constants": lambda g: (g._find_constants(judge, None), g._find_constants(judge, g.node("x")._id)),
+    "eliminate_noops": lambda g: g._remove_noops(judge_noop, agree, False, None),
+    "eliminate_noops, explain": lambda g: g._remove_noops(judge_noop, agree, True, None),
     "eliminate_getitems, recorded": lambda g: recorded(g).eliminate_getitems(),
 }
 

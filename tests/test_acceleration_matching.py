@@ -587,3 +587,70 @@ def test_verify_compares_with_torch():
         assert len(matcher_of(lambda x: x.relu()).match(module.graph)) == 2
         assert len(fx.replace_pattern(module, lambda x: x.relu(), lambda x: x.sigmoid())) == 2
     assert module.code.count("sigmoid") >= 2
+
+
+def test_attributes_are_compared_as_torch_does():
+    class Target(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = torch.ones(1), torch.nn.Parameter(torch.ones(2)), torch.ones(3)
+
+        def forward(self, x):
+            return aten.add.Tensor(x, self.a), aten.add.Tensor(x, self.b), aten.add.Tensor(x, self.c)
+
+    class Pattern(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.t = torch.zeros(1)
+
+        def forward(self, x):
+            return aten.add.Tensor(x, self.t)
+
+    graph, pattern = fx.symbolic_trace(Target()), fx.symbolic_trace(Pattern())
+    hits = counts(MATCH)
+    assert len(both(SubgraphMatcher(pattern.graph), graph.graph)) == 2
+    assert counts(MATCH) == (hits[0] + 1, hits[1])
+    # What torch can't compare is left to torch, which says so when it comes to that.
+    del graph.c, pattern.t
+    graph.c = pattern.t = object()
+    assert both(SubgraphMatcher(pattern.graph), graph.graph)[0] is RuntimeError
+
+
+def test_overlaps_are_removed_by_the_matchers_own_method():
+    class Matcher(SubgraphMatcher):
+        def _remove_overlapping_matches(self, matches):
+            return matches[-1:]
+
+    chain = fx.symbolic_trace(lambda x: aten.relu.default(aten.relu.default(aten.relu.default(x))))
+    hits = counts(MATCH)
+    pattern = traced(lambda x: aten.relu.default(aten.relu.default(x)))
+    (match,) = both(Matcher(pattern), chain.graph)
+    assert match.returning_nodes[0].name == "relu_default_2"
+    assert counts(MATCH) == (hits[0] + 1, hits[1])
+
+
+def test_a_pattern_that_changed_after_the_matcher_was_made():
+    matcher = matcher_of(lambda x, y: aten.relu.default(aten.add.Tensor(x, y)))
+    graph = fx.symbolic_trace(lambda x, y: aten.relu.default(aten.mul.Tensor(x, y))).graph
+    assert both(matcher, graph) == []
+    add = matcher.pattern.find_nodes(op="call_function", target=aten.add.Tensor)[0]
+    add.target = aten.mul.Tensor
+    assert len(both(matcher, graph)) == 1
+    (relu,) = matcher.pattern.find_nodes(op="call_function", target=aten.relu.default)
+    matcher.pattern.output_node().args = ((relu, add),)
+    both(matcher, graph)  # the matcher remembers what it returned
+
+
+def test_objects_that_raise_when_compared():
+    class Odd:
+        def __eq__(self, other):
+            raise ZeroDivisionError
+
+        __hash__ = None
+
+    graphs = []
+    for _ in range(2):
+        graph = fx.Graph()
+        graph.output(graph.call_function(aten.add.Tensor, (graph.placeholder("x"), Odd())))
+        graphs.append(graph)
+    assert both(SubgraphMatcher(graphs[0]), graphs[1])[0] is ZeroDivisionError

@@ -8,10 +8,11 @@ import operator
 import pytest
 import torch
 from torch import fx
+from torch.fx.graph import CodeGen
 from torch.utils._pytree import SUPPORTED_NODES
 
 import fastexport
-from fastexport import Graph, _core, _torch
+from fastexport import Graph, _codegen, _core, _torch
 from fx_graphs import graph_of, state
 from helpers import leaked, run_python
 
@@ -24,17 +25,6 @@ assert _torch._FAST
 def drop(node, slot):
     if hasattr(node, slot):
         delattr(node, slot)
-
-
-class Constant:
-    """A constant with a repr that does as it likes."""
-
-    def __init__(self, act):
-        self.act = act
-
-    def __repr__(self):
-        self.act()
-        return "constant"
 
 
 def source():
@@ -62,14 +52,10 @@ def record_of(graph, classify=no_arguments, kinds=()):
     return _core.fx_record(graph, classify, kinds)
 
 
-def describe(function):
-    return function.__name__
-
-
-def code_of(record, kinds=(), used=None, counts=None, describe=describe, output="return {}".format):
-    return _core.fx_code(
-        record, kinds, set() if used is None else used, {} if counts is None else counts, "self", describe, output
-    )
+def code_of(record):
+    graph = Graph()
+    _core.fx_revive_graph(record, graph)
+    return _codegen.torch_code(graph, CodeGen(), "self")
 
 
 def copy_into(graph, source, known=None, branching=SUPPORTED_NODES, anchor=None):
@@ -81,13 +67,13 @@ def copy_into(graph, source, known=None, branching=SUPPORTED_NODES, anchor=None)
 # ---- odd arguments
 
 
-@pytest.mark.parametrize("function", ["fx_record", "fx_revive", "fx_code", "fx_copy", "fx_is_sorted"])
+@pytest.mark.parametrize("function", ["fx_record", "fx_revive", "fx_revive_graph", "fx_copy", "fx_is_sorted"])
 def test_arguments_of_other_kinds(function):
     graph = source()
     sane = {
         "fx_record": (graph, no_arguments, ()),
         "fx_revive": (record_of(graph)[0], repr),
-        "fx_code": (record_of(graph)[0], (), set(), {}, "self", describe, str),
+        "fx_revive_graph": (record_of(graph)[0], Graph()),
         "fx_copy": (fx.Graph(), fx.Graph()._root, graph, {}, SUPPORTED_NODES),
         "fx_is_sorted": (graph,),
     }[function]
@@ -207,33 +193,6 @@ def test_the_order_of_the_table_behind_others_nodes():
     assert list(listed) == [stranger, mine]
 
 
-def test_constants_that_change_the_record():
-    """A list may shrink or grow under the eyes of who reads it."""
-    for change in (list.clear, lambda items: items.extend([1] * 1000), lambda items: items[1].clear()):
-        graph = fx.Graph()
-        x = graph.placeholder("x")
-        graph.output(graph.call_function(torch.relu, (x,)))
-        constants = []
-        items = [constants, [1.5, 2**40, "text", constants], (x, "more"), {"k": [x]}]
-        constants += [Constant(lambda items=items, change=change: change(items)) for _ in range(3)]
-        record = list(record_of(graph)[0])
-        record[7 + 4] = (x, items)
-        code_of(tuple(record), kinds=(Constant,))
-
-
-def test_keywords_that_change_the_record():
-    for change in (dict.clear, lambda held: held.update({f"k{i}": i for i in range(100)})):
-        held = {}
-        held |= {"a": [Constant(lambda held=held, change=change: change(held)), [3.5]], "b": [7.5]}
-        for kwargs in (held, {"k": held}):
-            graph = fx.Graph()
-            node = graph.call_function(torch.relu, (graph.placeholder("x"),))
-            graph.output(node)
-            record = list(record_of(graph)[0])
-            record[7 + 5] = kwargs
-            code_of(tuple(record), kinds=(Constant,))
-
-
 @pytest.mark.parametrize("raw", [[0], {"a": 0}, (1, [0])])
 def test_raw_containers_are_not_deferred(raw):
     """insert_arg leaves a list or dict as it is: who holds it may change it after the code was to be made."""
@@ -253,21 +212,6 @@ def test_raw_containers_are_not_deferred(raw):
     assert record is None
     with fastexport.accelerate():
         assert code(raw)[0] == expected
-
-
-def test_names_that_change_the_namespace():
-    record, _ = record_of(source())
-    used = set()
-
-    class Name(str):
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            used.clear()
-            return False
-
-    used.add(Name("x"))
-    assert code_of(record, used=used) is not None
 
 
 class Collides:
@@ -409,7 +353,6 @@ def everything():
     graph, target = source(), fx.Graph()
     record, _ = record_of(graph)
     code_of(record)
-    code_of(record, describe=lambda _: None)
     _core.fx_revive(record, repr)
     copy_into(target, graph)
     copy_into(target, graph, branching={int: 1, type(...): 1})
@@ -418,8 +361,7 @@ def everything():
     for call in (
         lambda: _core.fx_revive(record[7:], repr),
         lambda: record_of(graph, operator.neg),
-        lambda: code_of(record, describe=operator.neg),
-        lambda: code_of(record, output=operator.neg),
+        lambda: code_of(record[7:]),
     ):
         with pytest.raises((ValueError, TypeError)):
             call()
@@ -447,7 +389,7 @@ gc.freeze()  # what there is now need not be looked at each time
 OPERATIONS = {
     "record": (moved, record_of),
     "revive": (source, lambda graph: _core.fx_revive(RECORD, repr)),
-    "code": (source, lambda graph: code_of(RECORD, used={"cat"})),
+    "code": (source, lambda graph: code_of(RECORD)),
     "is_sorted": (source, _core.fx_is_sorted),
     "copy": (source, lambda graph: copy_into(fx.Graph(), graph)),
 }

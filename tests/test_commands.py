@@ -125,3 +125,35 @@ def test_bench_programs_of_nothing() -> None:
 def test_bench_files_of_nothing() -> None:
     done = command("benchmarks/files.py", "--quick", "--only", "no such row")
     assert done.returncode == 2 and "no row" in done.stderr
+
+
+def test_bench_fx(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    results, report = tmp_path / "results.json", tmp_path / "FX.md"
+    only = r"^(python_code|.*replace_pattern|SubgraphMatcher.match|diff).*(synthetic|add-relu chain)|^symbolic_trace"
+    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
+    done = command("benchmarks/fx.py", *options)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    chain = ["replace_pattern, add to sub", "replace_pattern, add to sub, in place"]
+    assert [row["job"] for row in rows] == [
+        "python_code",
+        "python_code, verbose",
+        *chain,
+        "SubgraphMatcher.match, add",
+        "idle replace_pattern",
+        "diff with an edited copy",
+        *chain,
+        *chain,
+        "growth of replace_pattern, add to sub",
+        "symbolic_trace",
+        "symbolic_trace + code",
+    ]
+    for row in rows:
+        assert min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"]) > 0
+        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
+
+
+def test_bench_fx_of_nothing() -> None:
+    done = command("benchmarks/fx.py", "--quick", "--only", "no such row")
+    assert done.returncode == 2 and "no row" in done.stderr

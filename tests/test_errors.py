@@ -38,9 +38,8 @@ def exported():
 
 
 def all_errors():
-    importlib.import_module("fastexport._torch_verifier")
-    importlib.import_module("fastexport.pt2e")
-    importlib.import_module("fastexport.acceleration")
+    for name in ("_torch_verifier", "pt2e", "acceleration", "_pass_log", "_proxy", "_wrapping"):
+        importlib.import_module(f"fastexport.{name}")
     found = [_errors.FastExportError]
     for cls in found:
         found += [sub for sub in cls.__subclasses__() if sub not in found and "tests" not in sub.__module__]
@@ -58,6 +57,8 @@ def errors_to_pickle():
             yield cls("a text of one's own")
         elif issubclass(cls, _errors.FormatError):
             yield cls("damaged", entry="a", json_path="$.b", kind="crc", faults=[fault])
+        elif cls.__name__ == "PassError":
+            yield cls("a", 0, 1, "inner", [lint], None, fastexport.PassLog())
         elif cls.__name__ == "AnnotationError":
             yield cls([])
         else:
@@ -65,10 +66,9 @@ def errors_to_pickle():
 
 
 def test_every_error_is_found():
-    assert {"FileError", "FormatError", "LintError", "VerifyError", "AccelerationError", "AnnotationError"} <= {
-        cls.__name__ for cls in all_errors()
-    }
-    assert len(all_errors()) > 12
+    names = {"FileError", "FormatError", "LintError", "VerifyError", "AccelerationError", "AnnotationError"}
+    assert names | {"PassError", "TraceError"} <= {cls.__name__ for cls in all_errors()}
+    assert len(all_errors()) > 16
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])

@@ -12,6 +12,8 @@ BRIDGES = {
     "_torch_serializer.py": "files of torch.export, written",
     "_torch_reader.py": "files of torch.export, read",
     "_torch_verifier.py": "torch's verifier",
+    "_torch_tracing.py": "torch's own tracer",
+    "_torch_symints.py": "symbolic sizes, evaluated",
     "_facts.py": "what torch says of operators",
 }
 # Of these a few names are in use everywhere.
@@ -19,6 +21,15 @@ CLASSES = {"torch._ops", "torch.utils._pytree"}
 PARTS = {  # of modules that are none
     "_tree_nodes.py": {"pytree._register_namedtuple"},
     "_treespec.py": {"pytree._ensure_python_treespec_instance"},
+    "_noops.py": {"module._forward_hooks", "module._forward_pre_hooks"},
+    "_propagation.py": {"torch._subclasses.fake_tensor.FakeTensorMode"},
+    "_tracer.py": {
+        "module._buffers",
+        "root._get_name",
+        "self._autowrap_function_ids",  # of torch.fx.Tracer, of which ours is one
+        "self._autowrap_search",
+        "torch._assert",
+    },
 }
 FOLDERS = {"acceleration": "torch's own functions, replaced", "pt2e": "quantization of torchao"}
 STANDARD = {"_replace", "_make", "_asdict", "_fields", "_name_", "_getframe"}  # of Python itself

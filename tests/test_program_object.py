@@ -350,10 +350,10 @@ def test_every_allocation_may_fail(what):
     name, work = WORK[what]
     data = sample(name).read_bytes()
     ep = fastexport.load(data)
-    want = str(ep)
+    want = str(ep.graph)  # that of the program would read all meta
     n, _ = outcomes(lambda: work(data, ep))
     assert n > 1
-    assert str(ep) == want
+    assert str(ep.graph) == want
 
 
 # ---- the contract of the class, as torch's
@@ -448,11 +448,8 @@ def test_call_spec_and_verifier(program, exported):
     assert program.validate() is None
 
 
-def test_text_has_graph_signature_and_ranges(program, exported):
-    text = str(program)
-    assert text.startswith("ExportedProgram:\n    ")
-    assert str(exported).rsplit("Graph signature:", 1)[1] == text.rsplit("Graph signature:", 1)[1]
-    assert str(program.graph).replace("\n", "\n    ") in text
+def test_text_is_torchs(program, exported):
+    assert str(program) == str(exported)
 
 
 def test_module_runs(program, exported):

@@ -308,11 +308,11 @@ PyObject *fx_eliminate_dead_code(PyObject *m, PyObject *const *args, Py_ssize_t 
 PyObject *fx_eliminate_getitems(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_record(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_revive(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fx_code(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
+PyObject *fx_revive_graph(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fx_is_sorted(PyObject *m, PyObject *const *args, Py_ssize_t nargs);
 extern const char fx_configure_doc[], fx_read_doc[], fx_build_doc[], fx_copy_doc[], fx_erase_doc[],
     fx_replace_all_uses_doc[], fx_insert_doc[], fx_lint_doc[], fx_eliminate_dead_code_doc[],
-    fx_eliminate_getitems_doc[], fx_record_doc[], fx_revive_doc[], fx_code_doc[], fx_is_sorted_doc[];
+    fx_eliminate_getitems_doc[], fx_record_doc[], fx_revive_doc[], fx_revive_graph_doc[], fx_is_sorted_doc[];
 
 /* A fast function's arguments: their number checked. */
 static inline int fx_arguments(const char *function, Py_ssize_t nargs, Py_ssize_t want)

@@ -246,7 +246,7 @@ PyMethodDef fx_functions[] = {
     FUNCTION(fx_eliminate_getitems),
     FUNCTION(fx_record),
     FUNCTION(fx_revive),
-    FUNCTION(fx_code),
+    FUNCTION(fx_revive_graph),
     FUNCTION(fx_is_sorted),
     {NULL, NULL, 0, NULL},
 };

@@ -149,6 +149,14 @@ static int find_odd_name(fx_naming *g, fx_name *n)
     return found;
 }
 
+/* torch.fx takes a newline at the end into the name; ours are rid of it. */
+static bool ends_in_newline(PyObject *candidate)
+{
+    Py_ssize_t len = PyUnicode_Check(candidate) ? PyUnicode_GET_LENGTH(candidate) : 0;
+
+    return len && PyUnicode_READ_CHAR(candidate, len - 1) == '\n';
+}
+
 /* The same candidate again: its own name is taken, so counting goes on. */
 static int name_again(fx_naming *g, fx_name *n)
 {
@@ -167,7 +175,7 @@ int fx_naming_give(fx_naming *g, fx_name *n)
     if (n->candidate == g->candidate && g->count < INT64_MAX - 1)
         return name_again(g, n);
     bool plain = PyUnicode_CheckExact(n->candidate) && PyUnicode_IS_ASCII(n->candidate);
-    int found = plain ? find_plain_name(g, n) : find_odd_name(g, n);
+    int found = ends_in_newline(n->candidate) ? 0 : plain ? find_plain_name(g, n) : find_odd_name(g, n);
     return found == 0 ? name_by_method(g, n) : found < 0 ? -1 : 0;
 }
 

@@ -333,6 +333,10 @@ static PyMethodDef graph_methods[] = {
     {"_copy", Graph_copy, METH_O, copy_doc},
     {"_eliminate_dead_code", FAST(Graph_eliminate_dead_code), eliminate_dead_code_doc},
     {"_eliminate_getitems", FAST(Graph_eliminate_getitems), eliminate_getitems_doc},
+    {"_eliminate_common_subexpressions", (PyCFunction)(void (*)(void))Graph_eliminate_common_subexpressions,
+     METH_FASTCALL, eliminate_common_subexpressions_doc},
+    {"_find_constants", (PyCFunction)(void (*)(void))Graph_find_constants, METH_FASTCALL, find_constants_doc},
+    {"_remove_noops", (PyCFunction)(void (*)(void))Graph_remove_noops, METH_FASTCALL, remove_noops_doc},
     {"_nodes_holding", (PyCFunction)(void (*)(void))Graph_nodes_holding, METH_FASTCALL, nodes_holding_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
     {"_renamed", Graph_renamed, METH_NOARGS,
@@ -343,6 +347,7 @@ static PyMethodDef graph_methods[] = {
     {"_erase_inputs", Graph_erase_inputs, METH_O, erase_inputs_doc},
     {"_file_meta", Graph_file_meta, METH_NOARGS, file_meta_doc},
     {"_names", Graph_names, METH_O, names_doc},
+    {"_code", (PyCFunction)(void (*)(void))Graph_code, METH_FASTCALL, code_doc},
     {NULL, NULL, 0, NULL},
 };
 

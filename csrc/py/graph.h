@@ -17,6 +17,8 @@ static inline PyObject *none_as_null(PyObject *o)
 
 /* ---- graph_create.c ---- */
 
+/* A Node that is this graph's and not erased (the root counts); -1 with an exception otherwise. */
+int graph_own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out);
 int op_from_python(GraphObject *g, PyObject *name, fe_op *out);
 int check_target(fe_op op, PyObject *target);
 /* Make a node from parts whose arguments are converted already; they are used up, also on failure. */

@@ -8,8 +8,7 @@
 
 /* ---- arguments of methods ---- */
 
-/* A Node that is this graph's and not erased (the root counts); -1 with an exception otherwise. */
-static int own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
+int graph_own_node(GraphObject *g, PyObject *o, const char *what, uint32_t *out)
 {
     if (Py_TYPE(o) != g->state->node_type) {
         PyErr_Format(PyExc_TypeError, "%s must be a Node of fastexport, not %R", what, Py_TYPE(o));
@@ -519,7 +518,7 @@ static PyObject *set_insert_point(PyObject *self, PyObject *const *args, Py_ssiz
     if (parse_call(&p, args, nargs, kwnames, &n) < 0 || graph_editable(g) < 0)
         return NULL;
     if (n && n != Py_None) {
-        if (own_node(g, n, "the node to insert at", &at.anchor) < 0)
+        if (graph_own_node(g, n, "the node to insert at", &at.anchor) < 0)
             return NULL;
         at.after = after;
     }

@@ -309,3 +309,17 @@ PyObject *graph_node(GraphObject *g, uint32_t id)
     PyObject_GC_Track(n);
     return (PyObject *)n;
 }
+
+PyObject *graph_node_list(GraphObject *g, const uint32_t *ids, uint32_t count)
+{
+    PyObject *list = PyList_New(count);
+
+    for (uint32_t i = 0; list && i < count; i++) {
+        PyObject *node = graph_node(g, ids[i]);
+        if (!node)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, node);
+    }
+    return list;
+}

@@ -3,10 +3,15 @@
 #include "operators.h"
 #include "tensor.h"
 
+static int add_type_of(PyObject *m, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **out)
+{
+    *out = (PyTypeObject *)PyType_FromModuleAndSpec(m, spec, (PyObject *)base);
+    return *out ? PyModule_AddType(m, *out) : -1;
+}
+
 static int add_type(PyObject *m, PyType_Spec *spec, PyTypeObject **out)
 {
-    *out = (PyTypeObject *)PyType_FromModuleAndSpec(m, spec, NULL);
-    return *out ? PyModule_AddType(m, *out) : -1;
+    return add_type_of(m, spec, NULL, out);
 }
 
 static int add_types(PyObject *m, module_state *st)
@@ -18,7 +23,10 @@ static int add_types(PyObject *m, module_state *st)
         add_type(m, &insert_point_spec, &st->insert_point_type) < 0 ||
         add_type(m, &archive_spec, &st->archive_type) < 0 || add_type(m, &program_spec, &st->program_type) < 0 ||
         add_type(m, &storage_spec, &st->storage_type) < 0 || add_type(m, &tensor_spec, &st->tensor_type) < 0 ||
-        add_type(m, &expr_spec, &st->expr_type) < 0)
+        add_type(m, &expr_spec, &st->expr_type) < 0 || add_type(m, &matches_spec, &st->matches_type) < 0 ||
+        add_type(m, &proxy_spec, &st->proxy_type) < 0 ||
+        add_type_of(m, &attribute_spec, st->proxy_type, &st->attribute_type) < 0 ||
+        add_type(m, &recorder_spec, &st->recorder_type) < 0)
         return -1;
     return 0;
 }
@@ -74,11 +82,26 @@ static int make_strings(module_state *st)
         PyObject **at;
         const char *text;
     } strings[] = {
-        {&st->str_fields, "_fields"},          {&st->str_custom_repr, "_custom_fx_repr_fn"},
-        {&st->str_stack_trace, "stack_trace"}, {&st->str_nn_module, "Module"},
-        {&st->str_getattr, "__getattr__"},     {&st->str_getattribute, "__getattribute__"},
-        {&st->str_parameters, "_parameters"},  {&st->str_buffers, "_buffers"},
-        {&st->str_modules, "_modules"},        {&st->str_is_wrapped, "is_wrapped"},
+        {&st->str_fields, "_fields"},
+        {&st->str_custom_repr, "_custom_fx_repr_fn"},
+        {&st->str_stack_trace, "stack_trace"},
+        {&st->str_nn_module, "Module"},
+        {&st->str_holder, "Holder"},
+        {&st->str_getattr, "__getattr__"},
+        {&st->str_getattribute, "__getattribute__"},
+        {&st->str_parameters, "_parameters"},
+        {&st->str_buffers, "_buffers"},
+        {&st->str_modules, "_modules"},
+        {&st->str_is_wrapped, "is_wrapped"},
+        {&st->str_create_proxy, "create_proxy"},
+        {&st->str_create_arg, "create_arg"},
+        {&st->str_records_directly, "_records_directly"},
+        {&st->str_module_path, "module_path"},
+        {&st->str_module_type, "module_type"},
+        {&st->str_nn_module_stack, "nn_module_stack"},
+        {&st->str_node, "node"},
+        {&st->str_copy, "copy"},
+        {&st->str_call, "__call__"},
     };
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
         if (!(*strings[i].at = PyUnicode_InternFromString(strings[i].text)))
@@ -155,7 +178,10 @@ static PyMethodDef module_methods[] = {
 static int add_functions(PyObject *m)
 {
     if (PyModule_AddFunctions(m, fx_functions) < 0 || PyModule_AddFunctions(m, file_functions) < 0 ||
-        PyModule_AddFunctions(m, operator_functions) < 0 || PyModule_AddFunctions(m, dialect_functions) < 0)
+        PyModule_AddFunctions(m, operator_functions) < 0 || PyModule_AddFunctions(m, dialect_functions) < 0 ||
+        PyModule_AddFunctions(m, match_functions) < 0 || PyModule_AddFunctions(m, proxy_functions) < 0 ||
+        PyModule_AddFunctions(m, interpret_functions) < 0 || PyModule_AddFunctions(m, diff_functions) < 0 ||
+        PyModule_AddFunctions(m, order_functions) < 0)
         return -1;
     return 0;
 }
@@ -166,9 +192,13 @@ static int add_functions(PyObject *m)
     X(graph_type) X(node_type) X(nodes_type) X(nodes_iter_type) X(users_type) X(users_iter_type) X(meta_type) \
     X(meta_iter_type) X(insert_point_type) X(error) X(list_type) X(dict_type) X(empty_dict) X(getitem) X(facts) \
     X(call_facts) X(pretty) X(type_repr) X(split_name) X(stem) X(identity) X(registered_effects) \
-    X(archive_type) X(program_type) X(storage_type) X(tensor_type) X(expr_type) X(format_error) X(make_object) \
-    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(nn_module) \
-    X(str_nn_module) X(str_getattr) X(str_getattribute) X(str_parameters) \
+    X(archive_type) X(program_type) X(storage_type) X(tensor_type) X(expr_type) X(matches_type) X(format_error) X(make_object) \
+    X(describe_object) X(described_types) X(decode_meta) X(encode_meta) X(effects) X(nn_module) X(holder) \
+    X(proxy_type) X(attribute_type) X(recorder_type) X(proxy_class) X(attribute_class) X(appending_tracer) \
+    X(plain_types) X(meta_preserved) X(classify) X(torch_function) X(proxy_operators) X(builtin_getattr) \
+    X(str_create_proxy) X(str_create_arg) X(str_records_directly) X(str_module_path) X(str_module_type) \
+    X(str_nn_module_stack) X(str_node) X(str_copy) X(str_call) \
+    X(str_nn_module) X(str_holder) X(str_getattr) X(str_getattribute) X(str_parameters) \
     X(str_buffers) X(str_modules) X(str_is_wrapped) X(str_fields) X(str_custom_repr) X(str_stack_trace) \
     X(fx.node_type) X(fx.held)
 /* clang-format on */

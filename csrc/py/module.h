@@ -53,9 +53,10 @@ typedef struct {
     PyObject *registered_effects; /* Python: () -> that set, or None */
     PyObject *effects;   /* the set of functions torch.fx was told to keep, or NULL while torch is not loaded */
     PyObject *nn_module; /* torch.nn.Module, once it is loaded */
-    PyObject *str_nn_module, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules,
+    PyObject *holder;    /* Holder of _graph_module.py, once that is loaded: the base of modules of ours */
+    PyObject *str_nn_module, *str_holder, *str_getattr, *str_getattribute, *str_parameters, *str_buffers, *str_modules,
         *str_is_wrapped;
-    PyTypeObject *archive_type, *program_type, *storage_type, *tensor_type, *expr_type;
+    PyTypeObject *archive_type, *program_type, *storage_type, *tensor_type, *expr_type, *matches_type;
     PyObject *format_error;    /* Python: list of faults -> the exception to raise */
     PyObject *make_object;     /* Python: (kind, code, text) of a pt2_object -> the object that stands for it */
     PyObject *describe_object; /* Python: object -> (kind, code, text), or None */
@@ -64,6 +65,18 @@ typedef struct {
     PyObject *encode_meta;     /* Python: the meta of a node -> (value or None, metadata) as JSON texts */
     PyObject *identity;        /* Python: x -> x */
     PyObject *str_fields, *str_custom_repr, *str_stack_trace; /* interned attribute names */
+    PyTypeObject *proxy_type, *attribute_type, *recorder_type;
+    /* Told by use_proxies (proxy.c); NULL before. */
+    PyObject *proxy_class, *attribute_class; /* of proxies that are made */
+    PyObject *appending_tracer;              /* Python: Graph -> the tracer of a Proxy that was made without one */
+    PyObject *plain_types;                   /* frozenset: types of arguments that are kept as they are */
+    PyObject *meta_preserved;                /* Python: () -> whether torch.fx wants new nodes to take over meta */
+    PyObject *classify;                      /* Python: function of torch -> what it is recorded as, or None */
+    PyObject *torch_function;                /* Python: what __torch_function__ does where C can't */
+    PyObject *proxy_operators;               /* tuple: functions of the module operator */
+    PyObject *builtin_getattr;
+    PyObject *str_create_proxy, *str_create_arg, *str_records_directly, *str_module_path, *str_module_type,
+        *str_nn_module_stack, *str_node, *str_copy, *str_call;
     fe_reserved reserved;
     fx_layout fx;
     fx_pool pool;
@@ -175,6 +188,7 @@ void graph_sweep(GraphObject *g);
 /* The number of a meta key; -1 with an exception on failure. With make false, an unknown key gives FE_NONE_ID. */
 int graph_meta_key(GraphObject *g, PyObject *key, bool make, uint32_t *out);
 PyObject *graph_node(GraphObject *g, uint32_t id); /* new reference to the one Node object of an id; the root too */
+PyObject *graph_node_list(GraphObject *g, const uint32_t *ids, uint32_t count); /* a new list of these */
 /* The interned target of a Python object for an op; its facts are not yet known. */
 int graph_target(GraphObject *g, fe_op op, PyObject *target, uint32_t *out);
 PyObject *graph_target_object(GraphObject *g, uint32_t target); /* new reference */
@@ -269,7 +283,7 @@ typedef struct {
 
 void owning_walk_init(owning_walk *w, module_state *st, PyObject *owner);
 void owning_walk_clear(owning_walk *w);
-/* What is wrong with a path: FE_TARGET_MISSING, FE_TARGET_NOT_MODULE (with modules_only, when a part is no nn.Module) or 0;
+/* What is wrong with a path: FE_TARGET_MISSING, FE_TARGET_NOT_MODULE (with modules_only, when a part is no module) or 0;
  * -1 with an exception. Runs Python code. */
 int owning_resolve(owning_walk *w, const char *path, size_t len, bool modules_only);
 PyObject *find_modules(PyObject *m, PyObject *args);
@@ -340,18 +354,44 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
 PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_names(PyObject *self, PyObject *ids);
 extern const char eliminate_dead_code_doc[], eliminate_getitems_doc[], lint_doc[], names_doc[];
+PyObject *report_ids(const fe_report *r, bool others); /* one column of a report as bytes */
+/* Put the kept node of each pair of a report in the place of the other, which goes. function, or NULL, is given the pairs of
+ * Nodes before that and tells what is to stand under "from_node"; it runs Python code, but nothing has been changed if it fails. */
+int graph_merge_found(GraphObject *g, PyObject *function, const fe_report *found);
+
+/* Methods of Graph, in simplify.c. */
+PyObject *Graph_eliminate_common_subexpressions(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *Graph_find_constants(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *Graph_remove_noops(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+extern const char eliminate_common_subexpressions_doc[], find_constants_doc[], remove_noops_doc[];
 
 /* Objects rendered for text.c of the core; NULL with an exception. */
 typedef struct rendering rendering;
 rendering *rendering_new(GraphObject *g);
 const fe_renderer *rendering_of(const rendering *r);
 void rendering_free(rendering *r);
+/* The core writes plain ASCII strings itself; all others are quoted by Python's rules about what can be printed. */
+void quote_string(void *ctx, const fe_string *s, fe_buffer *out);
+
+/* code.c */
+PyObject *Graph_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+extern const char code_doc[];
 
 void fx_pool_init(fx_pool *p);
 void fx_pool_clear(fx_pool *p);
 
+extern PyType_Spec proxy_spec, attribute_spec, recorder_spec; /* proxy.c, proxy_record.c */
+
 extern const fe_allocator fe_python_allocator;
 extern PyMethodDef fx_functions[];
 extern PyMethodDef dialect_functions[]; /* dialect.c */
+extern PyMethodDef match_functions[];   /* match.c */
+extern PyType_Spec matches_spec;
+extern PyMethodDef proxy_functions[];           /* proxy.c */
+extern PyMethodDef interpret_functions[];       /* interpret.c */
+extern PyMethodDef diff_functions[];            /* diff.c */
+extern PyMethodDef order_functions[];           /* order.c */
+PyObject *fx_sort(PyObject *m, PyObject *args); /* fx_sort.c */
+extern const char fx_sort_doc[];
 
 #endif

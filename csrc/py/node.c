@@ -423,7 +423,7 @@ static fe_seq *with_argument(PyObject *self, Py_ssize_t index, fe_value value)
                      self, len);
         return NULL;
     }
-    if (fe_seq_copy(c, &(fe_value_map){NULL, NULL}, detail(self)->args, &args, &err) < 0) {
+    if (fe_seq_copy(c, &(fe_value_map){0}, detail(self)->args, &args, &err) < 0) {
         raise(self, &err);
         return NULL;
     }

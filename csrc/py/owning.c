@@ -6,19 +6,27 @@
  */
 #include "module.h"
 
-/* torch.nn.Module and its __getattr__, once torch is loaded; borrowed by the module state ever after. */
-static int find_nn_module(module_state *st)
+/* A class of a module of Python, kept by the module state once that module is loaded. */
+static int find_class(PyObject **kept, const char *path, PyObject *name)
 {
-    PyObject *modules = PyImport_GetModuleDict(), *torch, *module;
+    PyObject *module, *class;
 
-    if (st->nn_module || !(torch = PyDict_GetItemString(modules, "torch.nn.modules.module")))
+    if (*kept || !(module = PyDict_GetItemString(PyImport_GetModuleDict(), path)))
         return 0;
-    if (lookup_attr(torch, st->str_nn_module, &module) < 0)
+    if (lookup_attr(module, name, &class) < 0)
         return -1;
-    if (module && PyType_Check(module))
-        st->nn_module = Py_NewRef(module);
-    Py_XDECREF(module);
+    if (class && PyType_Check(class))
+        *kept = Py_NewRef(class);
+    Py_XDECREF(class);
     return 0;
+}
+
+/* torch.nn.Module, and what is a module of ours. */
+static int find_classes(module_state *st)
+{
+    if (find_class(&st->nn_module, "torch.nn.modules.module", st->str_nn_module) < 0)
+        return -1;
+    return find_class(&st->holder, "fastexport._graph_module", st->str_holder);
 }
 
 /* Whether getattr(module, name) would end in nn.Module.__getattr__ unless the instance's dict has the name. */
@@ -103,13 +111,18 @@ static PyObject *step(owning_walk *w, PyObject *module, const char *from, const 
     return next;
 }
 
-static int fault_of(const module_state *st, PyObject *o, bool modules_only)
+static bool is_module(const module_state *st, PyObject *o, bool is_last)
+{
+    if (!st->nn_module || PyObject_TypeCheck(o, (PyTypeObject *)st->nn_module))
+        return true;
+    return st->holder && PyObject_TypeCheck(o, (PyTypeObject *)st->holder) && (!is_last || PyCallable_Check(o));
+}
+
+static int fault_of(const module_state *st, PyObject *o, bool modules_only, bool is_last)
 {
     if (o == Py_None)
         return FE_TARGET_MISSING;
-    if (modules_only && st->nn_module && !PyObject_TypeCheck(o, (PyTypeObject *)st->nn_module))
-        return FE_TARGET_NOT_MODULE;
-    return 0;
+    return modules_only && !is_module(st, o, is_last) ? FE_TARGET_NOT_MODULE : 0;
 }
 
 /* Follow a path: 0 and what it leads to (a new reference), what is wrong with it, or -1. */
@@ -118,11 +131,11 @@ static int follow(owning_walk *w, const char *path, size_t len, bool modules_onl
     const char *end = path + len, *from, *dot;
     PyObject *at = NULL; /* a part deeper than is worth remembering */
 
-    if (find_nn_module(w->st) < 0)
+    if (find_classes(w->st) < 0)
         return -1;
     from = reuse_parts(w, path, end);
     for (int i = 0; modules_only && i < w->depth; i++) { /* the path before may have been that of an attribute */
-        int fault = fault_of(w->st, w->parts[i].object, true);
+        int fault = fault_of(w->st, w->parts[i].object, true, false);
         if (fault)
             return fault;
     }
@@ -132,7 +145,7 @@ static int follow(owning_walk *w, const char *path, size_t len, bool modules_onl
         Py_CLEAR(at);
         if (!next)
             return -1;
-        int fault = fault_of(w->st, next, modules_only);
+        int fault = fault_of(w->st, next, modules_only, !dot);
         if (fault || !dot) {
             *found = next;
             if (fault)

@@ -48,8 +48,7 @@ static int parse_flags(const char *function, int count, PyObject *const *args, P
     return 0;
 }
 
-/* One column of a report as bytes. */
-static PyObject *ids_of(const fe_report *r, bool others)
+PyObject *report_ids(const fe_report *r, bool others)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(r->len * sizeof(uint32_t)));
 
@@ -111,7 +110,7 @@ PyObject *Graph_eliminate_dead_code(PyObject *self, PyObject *const *args, Py_ss
     graph_pin(g);
     if (changed < 0)
         raise_core(g->state, &err);
-    else if ((ids = ids_of(&removed, false)) &&
+    else if ((ids = report_ids(&removed, false)) &&
              (reasons = flag[2] ? report_reasons(g->core, &options, &removed, namer, g->core) : Py_NewRef(Py_None)))
         result = PyTuple_Pack(2, ids, reasons);
     graph_unpin(g);
@@ -189,29 +188,36 @@ static int open_notes(GraphObject *g, PyObject *list, uint64_t version, meta_not
     return result;
 }
 
-static int merge_getitems(GraphObject *g, const fe_getitem_options *options, PyObject *function, fe_report *removed)
+int graph_merge_found(GraphObject *g, PyObject *function, const fe_report *found)
 {
+    uint64_t version = g->core->version;
     meta_notes notes = {0};
     PyObject *list = NULL;
     fe_error err;
     int result = 0;
 
-    if (graph_editable(g) < 0)
-        return -1;
-    uint64_t version = g->core->version;
-    if (fe_find_repeated_getitems(g->core, options, removed, &err) < 0)
-        return fail_core(g->state, &err);
-    if (function && removed->len) {
-        list = ask_for_notes(g, function, removed);
+    if (function && found->len) {
+        list = ask_for_notes(g, function, found);
         result = open_notes(g, list, version, &notes);
     }
-    if (result == 0 && (result = fe_merge_getitems(g->core, removed, 0, &err)) < 0)
+    if (result == 0 && (result = fe_merge_getitems(g->core, found, 0, &err)) < 0)
         raise_core(g->state, &err);
     if (result == 0)
         meta_notes_write(g, &notes);
     meta_notes_close(g, &notes);
     Py_XDECREF(list);
     return result;
+}
+
+static int merge_getitems(GraphObject *g, const fe_getitem_options *options, PyObject *function, fe_report *removed)
+{
+    fe_error err;
+
+    if (graph_editable(g) < 0)
+        return -1;
+    if (fe_find_repeated_getitems(g->core, options, removed, &err) < 0)
+        return fail_core(g->state, &err);
+    return graph_merge_found(g, function, removed);
 }
 
 PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -233,7 +239,7 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
     fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
     fe_report_init(&removed, g->core->allocator);
     if (merge_getitems(g, &options, v[1] == Py_None ? NULL : v[1], &removed) == 0)
-        result = Py_BuildValue("NN", ids_of(&removed, false), ids_of(&removed, true));
+        result = Py_BuildValue("NN", report_ids(&removed, false), report_ids(&removed, true));
     rendering_free(texts);
     fe_report_clear(&removed);
     graph_sweep(g);

@@ -175,8 +175,7 @@ static int need_node(rendering *r, uint32_t id)
     return need_dict(r, d->kwargs, FE_TEXT_ARG);
 }
 
-/* The core writes plain ASCII strings itself; all others are quoted by Python's rules about what can be printed. */
-static void quote(void *ctx, const fe_string *s, fe_buffer *out)
+void quote_string(void *ctx, const fe_string *s, fe_buffer *out)
 {
     PyObject *str = string_to_python(s), *text = str ? PyObject_Repr(str) : NULL;
     Py_ssize_t len;
@@ -206,7 +205,7 @@ static rendering *rendering_empty(GraphObject *g)
     }
     r->g = g;
     r->count = g->core->object_count;
-    r->renderer = (fe_renderer){.count = r->count, .quote = quote};
+    r->renderer = (fe_renderer){.count = r->count, .quote = quote_string};
     return r;
 }
 

@@ -17,15 +17,34 @@ from fastexport._errors import FastExportError, Fault, FileError, FormatError, L
 from fastexport._graph import Graph
 from fastexport._operators import Operator
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
-from fastexport._program import LIMITS, ExportedProgram, GraphModule, is_pt2, load
+from fastexport._program import LIMITS, ExportedProgram, is_pt2, load
 from fastexport._ranges import ValueRange
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
     from fastexport import pt2e
+    from fastexport._adapter import apply_fx_pass
+    from fastexport._codegen import CodeGen, PythonCode, PyTreeCodeGen, PyTreeInfo
+    from fastexport._constant_folding import fold_constants
+    from fastexport._cse import eliminate_common_subexpressions
+    from fastexport._diff import GraphDiff, NodeChange, NodesDiff, diff
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
+    from fastexport._graph_module import GraphModule
+    from fastexport._interpreter import Interpreter, Transformer
+    from fastexport._matching import Match, MatchReport, SubgraphMatcher, SubgraphMatcherWithNameNodeMap
     from fastexport._meta_json import NodeSource
+    from fastexport._node import map_aggregate, map_arg
+    from fastexport._noops import remove_noops
+    from fastexport._partitions import (
+        SourcePartition,
+        check_subgraphs_connected,
+        find_sequential_partitions,
+        get_source_partitions,
+    )
+    from fastexport._pass_log import PassError, PassLog
+    from fastexport._propagation import propagate_shapes, refresh_fake_tensors
     from fastexport._provenance import VALUE_META
+    from fastexport._proxy import Attribute, GraphAppendingTracer, ParameterProxy, Proxy, TraceError
     from fastexport._pytree import (
         keystr,
         match_inputs,
@@ -40,6 +59,7 @@ if TYPE_CHECKING:
         tree_structure,
         tree_unflatten,
     )
+    from fastexport._rewriting import ReplacedPatterns, Replacements, replace_pattern, replace_pattern_with_filters
     from fastexport._save import save
     from fastexport._signature import (
         ConstantArgument,
@@ -57,17 +77,24 @@ if TYPE_CHECKING:
         TensorArgument,
         TokenArgument,
     )
+    from fastexport._sorting import sort_topologically
+    from fastexport._splitting import Split, fuse, inline, outline, split
     from fastexport._symbols import SymBool, SymFloat, SymInt, evaluate_shapes
     from fastexport._tensor_meta import TensorMeta
     from fastexport._torch_api import export, export_for_inference, export_for_training, from_export
+    from fastexport._tracer import PH, ProxyableClassMeta, Tracer, symbolic_trace
     from fastexport._treespec import EnumKey, TreeSpec, UnknownType
+    from fastexport._trimming import trim_interfaces
     from fastexport._verifier import Verifier
+    from fastexport._wrapping import wrap
     from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccelerationError",
+    "Attribute",
+    "CodeGen",
     "ConstantArgument",
     "CustomObjArgument",
     "DType",
@@ -81,23 +108,45 @@ __all__ = [
     "FileError",
     "FormatError",
     "Graph",
+    "GraphAppendingTracer",
+    "GraphDiff",
     "GraphModule",
     "InputKind",
     "InputSpec",
     "Insertion",
+    "Interpreter",
     "LIMITS",
     "Layout",
     "LintError",
     "LintFault",
+    "Match",
+    "MatchReport",
     "MemoryFormat",
     "ModuleCallEntry",
     "ModuleCallSignature",
     "Node",
+    "NodeChange",
     "NodeSource",
+    "NodesDiff",
     "Operator",
     "OutputKind",
     "OutputSpec",
+    "PH",
+    "ParameterProxy",
+    "PassError",
+    "PassLog",
     "PassResult",
+    "PyTreeCodeGen",
+    "PyTreeInfo",
+    "PythonCode",
+    "Proxy",
+    "ProxyableClassMeta",
+    "ReplacedPatterns",
+    "Replacements",
+    "SourcePartition",
+    "Split",
+    "SubgraphMatcher",
+    "SubgraphMatcherWithNameNodeMap",
     "SymBool",
     "SymBoolArgument",
     "SymFloat",
@@ -108,6 +157,9 @@ __all__ = [
     "TensorArgument",
     "TensorMeta",
     "TokenArgument",
+    "TraceError",
+    "Tracer",
+    "Transformer",
     "TreeSpec",
     "UnknownType",
     "VALUE_META",
@@ -115,29 +167,49 @@ __all__ = [
     "Verifier",
     "VerifyError",
     "accelerate",
+    "apply_fx_pass",
+    "check_subgraphs_connected",
+    "diff",
+    "eliminate_common_subexpressions",
     "eliminate_dead_code",
     "eliminate_getitems",
     "erase_nodes",
     "export",
     "export_for_inference",
     "export_for_training",
+    "find_sequential_partitions",
     "from_export",
     "evaluate_shapes",
+    "fold_constants",
     "from_fx",
+    "fuse",
+    "get_source_partitions",
+    "inline",
     "insert_nodes",
     "install",
     "is_pt2",
     "keystr",
     "lint",
     "load",
+    "map_aggregate",
+    "map_arg",
     "match_inputs",
+    "outline",
+    "propagate_shapes",
     "pt2e",
+    "refresh_fake_tensors",
     "register_dataclass",
     "register_namedtuple",
     "register_pytree_node",
+    "remove_noops",
     "replace_all_uses",
+    "replace_pattern",
+    "replace_pattern_with_filters",
     "run_passes",
     "save",
+    "sort_topologically",
+    "split",
+    "symbolic_trace",
     "tree_flatten",
     "tree_flatten_with_path",
     "tree_is_leaf",
@@ -145,14 +217,30 @@ __all__ = [
     "tree_map",
     "tree_structure",
     "tree_unflatten",
+    "trim_interfaces",
     "uninstall",
+    "wrap",
 ]
 
 # What `load` needs is there at once; the rest is imported when it is first asked for, as opening a file should not
 # wait for it.
 _LATER = {
+    "_codegen": ("CodeGen", "PyTreeCodeGen", "PyTreeInfo", "PythonCode"),
     "acceleration": ("AccelerationError", "accelerate", "install", "uninstall"),
+    "_adapter": ("apply_fx_pass",),
+    "_constant_folding": ("fold_constants",),
+    "_cse": ("eliminate_common_subexpressions",),
+    "_diff": ("GraphDiff", "NodeChange", "NodesDiff", "diff"),
     "_edits": ("Insertion", "erase_nodes", "insert_nodes", "replace_all_uses"),
+    "_partitions": (
+        "SourcePartition",
+        "check_subgraphs_connected",
+        "find_sequential_partitions",
+        "get_source_partitions",
+    ),
+    "_pass_log": ("PassError", "PassLog"),
+    "_sorting": ("sort_topologically",),
+    "_splitting": ("Split", "fuse", "inline", "outline", "split"),
     "_save": ("save",),
     "_signature": (
         "ConstantArgument",
@@ -184,13 +272,24 @@ _LATER = {
         "tree_structure",
         "tree_unflatten",
     ),
+    "_matching": ("Match", "MatchReport", "SubgraphMatcher", "SubgraphMatcherWithNameNodeMap"),
+    "_rewriting": ("ReplacedPatterns", "Replacements", "replace_pattern", "replace_pattern_with_filters"),
     "_meta_json": ("NodeSource",),
+    "_node": ("map_aggregate", "map_arg"),
+    "_noops": ("remove_noops",),
+    "_propagation": ("propagate_shapes", "refresh_fake_tensors"),
     "_provenance": ("VALUE_META",),
     "_symbols": ("SymBool", "SymFloat", "SymInt", "evaluate_shapes"),
     "_tensor_meta": ("TensorMeta",),
     "_torch_api": ("export", "export_for_inference", "export_for_training", "from_export"),
     "_treespec": ("EnumKey", "TreeSpec", "UnknownType"),
+    "_graph_module": ("GraphModule",),
+    "_interpreter": ("Interpreter", "Transformer"),
+    "_proxy": ("Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "TraceError"),
+    "_tracer": ("PH", "ProxyableClassMeta", "Tracer", "symbolic_trace"),
+    "_trimming": ("trim_interfaces",),
     "_verifier": ("Verifier",),
+    "_wrapping": ("wrap",),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
 _MODULES = ("acceleration", "pt2e")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,10 @@ from fastexport._errors import LintFault, lint_error
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
+    from fastexport._codegen import PythonCode, TransformCode
     from fastexport._core import Node
+    from fastexport._rewriting import Replacements
+    from fastexport._splitting import Split
 
 Policy = Literal["safe", "torch"]
 
@@ -128,7 +131,7 @@ class Graph(_core.Graph):
         check_policy(policy)
         start = time.perf_counter()
         if provenance is None:
-            provenance = policy == "safe" or self._observer is not None
+            provenance = policy == "safe" or (self._observer is not None and self._observer.recorder is not None)
         notes = None
         if provenance:
             from fastexport import _provenance
@@ -145,6 +148,84 @@ class Graph(_core.Graph):
             replaced=partial(_replaced_names, self, removed, kept, inner),
             seconds=time.perf_counter() - start,
         )
+
+    def eliminate_common_subexpressions(self, **options: Any) -> PassResult:
+        """Let the first of equal calls stand for all; see `fastexport.eliminate_common_subexpressions`."""
+        from fastexport import _cse
+
+        return _cse.eliminate_common_subexpressions(self, **options)
+
+    def remove_noops(self, **options: Any) -> PassResult:
+        """Take out calls that give an operand back; see `fastexport.remove_noops`."""
+        from fastexport import _noops
+
+        return _noops.remove_noops(self, **options)
+
+    def fold_constants(self, **options: Any) -> PassResult:
+        """Compute what is the same at each run, with torch; see `fastexport.fold_constants`."""
+        from fastexport import _constant_folding
+
+        return _constant_folding.fold_constants(self, **options)
+
+    def propagate_shapes(self, *args: Any) -> Any:
+        """Run the graph with torch and note what each node gives; see `fastexport.propagate_shapes`."""
+        from fastexport import _propagation
+
+        return _propagation.propagate_shapes(self, *args)
+
+    def refresh_fake_tensors(self, *args: Any, **options: Any) -> Any:
+        """Compute the fake tensors of all nodes anew, with torch; see `fastexport.refresh_fake_tensors`."""
+        from fastexport import _propagation
+
+        return _propagation.refresh_fake_tensors(self, *args, **options)
+
+    def sort_topologically(self, *, stable: bool = True, recurse: bool = True, policy: Policy = "safe") -> PassResult:
+        """Put the nodes into an order in which each stands behind what it uses; see `fastexport.sort_topologically`."""
+        from fastexport import _sorting
+
+        return _sorting.sort_topologically(self, stable=stable, recurse=recurse, policy=policy)
+
+    def replace_pattern(self, pattern: Any, replacement: Any, **options: Any) -> Replacements:
+        """Put a replacement in the place of each match of a pattern; see `fastexport.replace_pattern`."""
+        from fastexport import _rewriting
+
+        return _rewriting.replace_pattern(self, pattern, replacement, **options)
+
+    def replace_pattern_with_filters(self, pattern: Any, *args: Any, **options: Any) -> Replacements:
+        """The same for matches that pass filters; see `fastexport.replace_pattern_with_filters`."""
+        from fastexport import _rewriting
+
+        return _rewriting.replace_pattern_with_filters(self, pattern, *args, **options)
+
+    def outline(self, nodes: Iterable[Node], name: str = "outlined", **options: Any) -> PassResult:
+        """Put some nodes into a subgraph, and one call of it in their place; see `fastexport.outline`."""
+        from fastexport import _splitting
+
+        return _splitting.outline(self, nodes, name, **options)
+
+    def fuse(self, partitions: Iterable[Iterable[Node]], prefix: str = "fused_", **options: Any) -> PassResult:
+        """Outline each of some groups of nodes; see `fastexport.fuse`."""
+        from fastexport import _splitting
+
+        return _splitting.fuse(self, partitions, prefix, **options)
+
+    def split(self, callback: Callable[[Node], Any], **options: Any) -> Split:
+        """Split a copy of the graph into subgraphs; see `fastexport.split`."""
+        from fastexport import _splitting
+
+        return _splitting.split(self, callback, **options)
+
+    def inline(self, which: Callable[[str], bool] | None = None, *, recurse: bool = True) -> PassResult:
+        """Put the nodes of subgraphs in the place of calls of them; see `fastexport.inline`."""
+        from fastexport import _splitting
+
+        return _splitting.inline(self, which, recurse=recurse)
+
+    def trim_interfaces(self, *, inputs: bool = False) -> PassResult:
+        """Take unused results and inputs out of subgraphs, and of the graph; see `fastexport.trim_interfaces`."""
+        from fastexport import _trimming
+
+        return _trimming.trim_interfaces(self, inputs=inputs)
 
     def lint(self, *, all: bool = False) -> list[LintFault]:
         """Check that the graph is well formed.
@@ -243,6 +324,154 @@ class Graph(_core.Graph):
         from fastexport import _provenance
 
         return _provenance.inheriting(self, node, pass_name)
+
+    # ---- sizes
+
+    def create_size_node(self, tensor_node: Node, dim: int) -> Node:
+        """Make a node that asks another for its size, which its meta has if the other's has a tensor. Needs torch.
+
+        Args:
+            tensor_node: gives a tensor.
+            dim: the dimension.
+        """
+        from fastexport import _torch_symints
+
+        return _torch_symints.create_size_node(self, tensor_node, dim)
+
+    def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
+        """Make a node that asks another for a stride; see `create_size_node`."""
+        from fastexport import _torch_symints
+
+        return _torch_symints.create_stride_node(self, tensor_node, dim)
+
+    def create_storage_offset_node(self, tensor_node: Node) -> Node:
+        """Make a node that asks another where in its storage it begins; see `create_size_node`."""
+        from fastexport import _torch_symints
+
+        return _torch_symints.create_storage_offset_node(self, tensor_node)
+
+    def materialize_symints(self, values: Sequence[Any]) -> list[Any]:
+        """Make nodes that compute sizes from the graph's inputs. Needs torch.
+
+        They are what the sizes are when the graph runs, whatever a later pass does to the layout of tensors. Nodes go
+        to the insert point; sizes of one call share them.
+
+        Args:
+            values: SymInts of torch, or ints, which stay as they are.
+
+        Returns:
+            A node or an int for each.
+
+        Raises:
+            TypeError: something else is among the values.
+            ValueError: a symbol comes from no input and no node.
+        """
+        from fastexport import _torch_symints
+
+        return _torch_symints.materialize_symints(self, values)
+
+    def materialize_symint(self, value: Any) -> Any:
+        """The same for one size."""
+        return self.materialize_symints([value])[0]
+
+    # ---- code
+
+    def python_code(
+        self,
+        root_module: str,
+        *,
+        verbose: bool = False,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        expanded_def: bool = False,
+        record_func: bool = False,
+        additional_meta: list[str] | None = None,
+        policy: Policy = "safe",
+    ) -> PythonCode:
+        """The graph as Python code, that of torch.fx.
+
+        Args:
+            root_module: the name that modules and attributes are looked up in, mostly "self".
+            verbose: with types of values and places of origin.
+            include_stride: with strides, if verbose.
+            include_device: with devices, if verbose.
+            colored: with colours for terminals.
+            expanded_def: each parameter on a line.
+            record_func: with calls that tell torch's profiler where it is.
+            additional_meta: keys of meta to be shown, if verbose.
+            policy: "safe" is code that runs, also where a name is a keyword or an object has no text; "torch" is
+                torch's own, which is asked for it.
+
+        Example:
+            >>> g = Graph()
+            >>> out = g.output(g.call_method("add", (g.placeholder("x"), 1), {"from": 2}))
+            >>> print(g.python_code("self").src)
+            <BLANKLINE>
+            <BLANKLINE>
+            <BLANKLINE>
+            def forward(self, x):
+                add = x.add(1, **{'from': 2});  x = None
+                return add
+            <BLANKLINE>
+        """
+        check_policy(policy)
+        from fastexport import _codegen
+
+        return _codegen.python_code(
+            self,
+            root_module,
+            verbose=verbose,
+            include_stride=include_stride,
+            include_device=include_device,
+            colored=colored,
+            expanded_def=expanded_def,
+            record_func=record_func,
+            additional_meta=additional_meta,
+            policy=policy,
+        )
+
+    @property
+    def _codegen(self) -> Any:
+        from fastexport import _codegen
+
+        return _codegen.codegen_of(self)
+
+    def set_codegen(self, codegen: Any) -> None:
+        """Let code be generated by a `CodeGen`, or by one of torch.fx."""
+        self.extras = {**(self.extras or {}), "_codegen": codegen}
+
+    def on_generate_code(
+        self, make_transformer: Callable[[TransformCode | None], TransformCode]
+    ) -> AbstractContextManager[None]:
+        """Have the lines of code changed by a function before they become code.
+
+        Args:
+            make_transformer: is given the function that does so now, or None, and gives the one that is to do so.
+
+        Returns:
+            What puts the former one back at the end of a ``with`` block.
+
+        Example:
+            >>> g = Graph()
+            >>> out = g.output(g.placeholder("x"))
+            >>> with g.on_generate_code(lambda _: lambda lines: ["print('called')\\n", *lines]):
+            ...     print(g.python_code("self").src.strip())
+            def forward(self, x):
+                print('called')
+                return x
+        """
+        from fastexport import _codegen
+
+        return _codegen.on_generate_code(self, make_transformer)
+
+    def process_inputs(self, *args: Any) -> Any:
+        """What the graph gets of the arguments of its function."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """What its function returns of the graph's result."""
+        return self._codegen.process_outputs(out)
 
     # ---- torch
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fastexport._core import Node
     from fastexport._errors import Fault
     from fastexport._graph import Graph
-    from fastexport._program import ExportedProgram, GraphModule
+    from fastexport._graph_module import GraphModule
+    from fastexport._program import ExportedProgram
 
 _NUMBERS = {kind: number for number, kind in enumerate(_INPUT_KINDS)}  # of fe_input_kind
 _PREFIXES = {  # of the names of inputs, as torch.export gives them
@@ -302,7 +303,7 @@ def _told(program: ExportedProgram, fault: Fault) -> Fault:
 
 def unlift(program: ExportedProgram) -> GraphModule:
     """See `ExportedProgram.unlift`."""
-    from fastexport._program import GraphModule
+    from fastexport._graph_module import GraphModule
 
     inputs, outputs = _signature(program)
     graph = program.graph.__copy__()
@@ -314,7 +315,7 @@ def unlift(program: ExportedProgram) -> GraphModule:
     _write_mutations(graph, outputs, nodes)
     if tokens := [nodes[spec[1]] for spec in inputs if spec[0] == _NUMBERS[InputKind.TOKEN]]:
         remove_tokens(graph, tokens)
-    return GraphModule(graph, ChainMap(program.state_dict, program.constants), program.graph_module.meta)
+    return GraphModule.of_program(graph, ChainMap(program.state_dict, program.constants), program.graph_module.meta)
 
 
 def _as_attribute(graph: Graph, node: Node, path: str) -> Node:

@@ -11,13 +11,13 @@ import re
 import sys
 import types
 
-__all__ = ["pretty", "reserved_names", "split_name", "stem", "type_repr"]
+__all__ = ["pretty", "qualified_name", "reserved_names", "split_name", "stem", "type_repr"]
 
 _MAX_NUMBER = 2**63 - 1
 
 _case_change = re.compile(r"(?<=[a-z])([A-Z])")
 _illegal = re.compile("[^0-9a-zA-Z_]+")
-_name = re.compile(r"^([a-zA-Z_][0-9a-zA-Z_]*?)(?:_(\d+))?$")
+_name = re.compile(r"^([a-zA-Z_][0-9a-zA-Z_]*?)(?:_(\d+))?\Z")
 
 
 def stem(target: object) -> str:
@@ -63,7 +63,7 @@ def split_name(candidate: str) -> tuple[str, int, str]:
         >>> split_name("conv_12"), split_name("größe"), split_name("1x")
         (('conv', 12, 'conv_12'), ('gr_e', -1, 'gr_e'), ('_1x', -1, '_1x'))
 
-    Source: torch/fx/graph.py, ``_Namespace.create_name``.
+    Source: torch/fx/graph.py, ``_Namespace.create_name``; that lets a newline at the end pass, which no code can hold.
     """
     match = _name.match(candidate)
     if match is None:
@@ -114,10 +114,26 @@ def pretty(target: object) -> str:
             return f"builtins.{name}"
         if name is not None and target.__module__ == "_operator":
             return f"operator.{name}"
-    return _qualified_name(target)
+    return qualified_name(target)
 
 
-def _qualified_name(function: object) -> str:
+def qualified_name(function: object) -> str:
+    """The path that a function or class is reached by.
+
+    Args:
+        function: what has a name and a module.
+
+    Raises:
+        AttributeError: it has no name.
+        RuntimeError: a lambda whose source can't be read, or a function that no module owns up to.
+
+    Example:
+        >>> import math
+        >>> qualified_name(math.sqrt), qualified_name(len)
+        ('math.sqrt', 'len')
+
+    Source: torch/fx/node.py, ``_get_qualified_name``.
+    """
     name: str = function.__name__  # type: ignore[attr-defined]
     if getattr(builtins, name, None) is function:
         return name

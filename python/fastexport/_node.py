@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastexport import _naming
+from fastexport import _containers, _core, _naming
 
 if TYPE_CHECKING:
     from fastexport._core import Node
@@ -74,3 +75,39 @@ def _tensor_annotation(node: Node) -> str | None:
 
     dtype = _torch.dtype_abbreviation(value.dtype)
     return f'Tensor "{dtype}{listed(value.shape)}{listed(value.stride())}{value.device}"'
+
+
+def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
+    """Nested arguments with each leaf mapped; lists and dicts become immutable, as those of nodes are.
+
+    Args:
+        a: what a node has as args or kwargs, or a part of it.
+        fn: is given each leaf, and gives what takes its place.
+
+    Example:
+        >>> map_aggregate((1, [2, {"k": 3}]), lambda leaf: leaf * 10)
+        (10, [20, {'k': 30}])
+    """
+    if isinstance(a, tuple):
+        items = [map_aggregate(item, fn) for item in a]
+        return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+    if isinstance(a, list):
+        return _containers.immutable_list([map_aggregate(item, fn) for item in a])
+    if isinstance(a, dict):
+        return _containers.immutable_dict({key: map_aggregate(value, fn) for key, value in a.items()})
+    if isinstance(a, slice):
+        return slice(*(map_aggregate(part, fn) for part in (a.start, a.stop, a.step)))
+    return fn(a)
+
+
+def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
+    """Nested arguments with each `Node` mapped; see `map_aggregate`.
+
+    Example:
+        >>> from fastexport import Graph
+        >>> g = Graph()
+        >>> x = g.placeholder("x")
+        >>> map_arg((x, [x, 1]), lambda node: node.name)
+        ('x', ['x', 1])
+    """
+    return map_aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, _core.Node) else leaf)

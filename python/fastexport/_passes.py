@@ -5,18 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fastexport._errors import LintFault
 from fastexport._graph import Graph, Policy, check_policy
 from fastexport._results import PassResult
 
+if TYPE_CHECKING:
+    from fastexport._pass_log import PassLog, Step
+
 
 def _own_graph(g: Any) -> Graph | None:
-    """The graph when it is one of ours, or that of a program of ours."""
+    """The graph when it is one of ours, or that of a module or program of ours."""
     if isinstance(g, Graph):
         return g
-    # A program is opened by _program.py; where that was never imported, g is none.
+    # Where the module of a class was never imported, g is none of it.
+    module = sys.modules.get("fastexport._graph_module")
+    if module is not None and isinstance(g, module.GraphModule):
+        g.graph = g.graph  # its code is made anew when it is next looked at
+        return g.graph
     module = sys.modules.get("fastexport._program")
     return g.graph if module is not None and isinstance(g, module.ExportedProgram) else None
 
@@ -33,8 +41,8 @@ def eliminate_dead_code(
     """Remove every node that has neither users nor an effect.
 
     Args:
-        g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram, which is changed
-            in place (a GraphModule is recompiled when something was removed).
+        g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram,
+            which is changed in place (a GraphModule is recompiled when something was removed).
         is_impure_node: tells, for a node, whether it has an effect, in place of fastexport's own judgement.
         keep_random: drawing random numbers counts as an effect.
         recurse: go into the subgraphs too.
@@ -116,65 +124,122 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
 
 def run_passes(
     g: Any,
-    passes: Iterable[str | Callable[[Any], PassResult]],
+    passes: Iterable[str | Callable[[Any], Any]],
     *,
     policy: Policy = "safe",
     provenance: bool | None = None,
-) -> list[PassResult]:
+    check: bool = False,
+    bisect: bool = False,
+    log: Callable[[PassResult], Any] | list[PassResult] | None = None,
+) -> PassLog:
     """Run a chain of passes, with one conversion for all of them.
 
     Args:
         g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram. torch's are read
-            once, the passes run in C, and what they did is applied in place once.
-        passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint"), or, for a fastexport Graph,
-            functions that take the graph and return a `PassResult`.
+            once, the passes run on the graph in C, and what they did is done to torch's nodes in place once.
+        passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint", ...: those that need nothing but
+            the graph, so "refresh_fake_tensors", but not propagate_shapes), or functions. A function is
+            given the fastexport Graph, changes it in place, and returns a `PassResult`, or None, whether it changed
+            anything, or a list, such as `replace_pattern` gives: what it did is then seen from the graph. One that
+            makes a new graph is for `apply_fx_pass`.
         policy, provenance: as for each pass.
+        check: lint the graph and its subgraphs, and verify a program, after each pass.
+        bisect: do that once, at the end; if something is wrong, find the pass that broke the graph by running halves
+            of the chain again on copies. For that, passes must do the same each time.
+        log: gets each `PassResult` as it comes: a function, or a list. So it has those of the passes that ran before an
+            error, too.
 
     Returns:
-        One `PassResult` a pass, in order.
+        A `PassLog`: a list of one `PassResult` a pass, in order, that is shown as a table.
 
     Raises:
+        TypeError: passes is no list, or a function has returned something else.
         ValueError: a name is not that of a pass.
-        LintError: "lint" found a fault; for a torch object nothing is applied then.
+        PassError: with check or bisect, a pass has broken the graph; it tells which one, in which subgraph, the faults,
+            and what the pass did. A graph of ours is as the pass left it, a torch object as it was.
+        LintError, VerifyError: "lint" found a fault, or with check or bisect the graph is not in order to begin with.
+        Exception: what a function raises, with a note that names it. Nothing is done to a torch object then.
 
+    >>> import operator
     >>> import fastexport
     >>> g = fastexport.Graph()
-    >>> _ = g.output(g.placeholder("x"))
+    >>> _ = g.output(g.call_function(operator.neg, (g.placeholder("x"),)))
     >>> [bool(result) for result in run_passes(g, ["eliminate_getitems", "eliminate_dead_code", "lint"])]
     [False, False, False]
+    >>> def to_pos(graph):
+    ...     for node in graph.find_nodes(op="call_function", target=operator.neg):
+    ...         with graph.inserting_before(node):
+    ...             _ = node.replace_all_uses_with(graph.call_function(operator.pos, node.args))
+    ...         graph.erase_node(node)
+    >>> run_passes(g, [to_pos], check=True)[0].replaced
+    {'neg': 'pos'}
+    >>> def upside_down(graph):
+    ...     graph.node("pos").append(graph.node("x"))
+    >>> run_passes(g, ["eliminate_dead_code", upside_down], check=True)
+    Traceback (most recent call last):
+    ...
+    fastexport.PassError: pass 'upside_down' (2 of 2) broke the graph: node 'pos' uses 'x' before it is ...
     """
+    from fastexport import _pass_log
+
     check_policy(policy)
     if isinstance(passes, str):
         raise TypeError(f"passes must be a list, such as [{passes!r}], not a str")
-    chain = [_find_pass(item) for item in passes]
-    own = _own_graph(g)
-    if own is not None:
-        return [run(own, policy, provenance) for run in chain]
-    from fastexport import _torch
+    try:
+        passes = list(passes)
+    except TypeError:
+        raise TypeError(f"passes must be a list of names and functions, not {type(passes).__name__}") from None
+    chain = _pass_log.Chain([_find_pass(item, policy, provenance) for item in passes], log)
+    if _own_graph(g) is not None:
+        return chain.run(g, check=check, bisect=bisect)
+    if all(isinstance(item, str) and item in _RECORDED for item in passes) and not check and not bisect:
+        from fastexport import _torch
 
-    with _torch.native_twin(g) as twin:
-        return [run(twin, policy, provenance) for run in chain]
+        with _torch.native_twin(g) as twin:
+            return chain.run(twin)
+    from fastexport import _adapter
+
+    with _adapter.native_edit(g) as native:
+        return chain.run(native, check=check, bisect=bisect)
 
 
-def _run_lint(graph: Any, policy: Policy, provenance: bool | None) -> PassResult:
-    start = time.perf_counter()
-    graph.lint()
-    return PassResult("lint", seconds=time.perf_counter() - start)
-
-
-_Run = Callable[[Any, Policy, bool | None], PassResult]
-_PASSES: dict[str, _Run] = {
-    "eliminate_dead_code": lambda graph, policy, provenance: graph.eliminate_dead_code(policy=policy),
-    "eliminate_getitems": lambda graph, policy, provenance: graph.eliminate_getitems(
-        policy=policy, provenance=provenance
-    ),
-    "lint": _run_lint,
+# The passes that have a name, with the options of run_passes that each takes. propagate_shapes is none: it needs
+# example inputs.
+_PASSES: dict[str, tuple[str, ...]] = {
+    "eliminate_dead_code": ("policy",),
+    "eliminate_getitems": ("policy", "provenance"),
+    "eliminate_common_subexpressions": ("policy", "provenance"),
+    "remove_noops": ("provenance",),
+    "fold_constants": (),
+    "refresh_fake_tensors": (),
+    "sort_topologically": ("policy",),
+    "lint": (),
 }
 
 
-def _find_pass(item: str | Callable[[Any], PassResult]) -> _Run:
+# Those that can be done to torch's nodes as a native graph has noted them, call by call.
+_RECORDED = frozenset(
+    {"eliminate_common_subexpressions", "eliminate_dead_code", "eliminate_getitems", "lint", "remove_noops"}
+)
+
+
+def _find_pass(item: str | Callable[[Any], Any], policy: Policy, provenance: bool | None) -> Step:
+    from fastexport._pass_log import Step
+
     if callable(item):
-        return lambda graph, policy, provenance: item(graph)
+        return Step(getattr(item, "__name__", type(item).__name__), item, is_ours=False)
     if not isinstance(item, str) or item not in _PASSES:
         raise ValueError(f"there is no pass {item!r}; the passes are {', '.join(sorted(_PASSES))}")
-    return _PASSES[item]
+    if item == "lint":
+        return Step(item, _run_lint, is_ours=True)
+    options = {"policy": policy, "provenance": provenance}
+    import fastexport
+
+    run = partial(getattr(fastexport, item), **{name: options[name] for name in _PASSES[item]})
+    return Step(item, run, is_ours=True)
+
+
+def _run_lint(g: Any) -> PassResult:
+    start = time.perf_counter()
+    lint(g)
+    return PassResult("lint", seconds=time.perf_counter() - start)

@@ -20,6 +20,7 @@ from fastexport._state import InputTargets, Storages, TensorDict
 
 if TYPE_CHECKING:
     from fastexport._core import Node, Program, Tensor
+    from fastexport._graph_module import GraphModule
     from fastexport._signature import ExportGraphSignature, InputKind, ModuleCallEntry
     from fastexport._treespec import TreeSpec
     from fastexport._verifier import Verifier
@@ -32,36 +33,6 @@ class CallSpec(NamedTuple):
 
     in_spec: TreeSpec | None
     out_spec: TreeSpec | None
-
-
-class GraphModule:
-    """A graph with what its nodes refer to: subgraphs as attributes, and weights.
-
-    Attributes:
-        graph: the `Graph`.
-        meta: what the file says of the module itself.
-    """
-
-    def __init__(self, graph: Graph, state: Mapping[str, Any], meta: dict[str, Any]) -> None:
-        self.graph = graph
-        self.meta = meta
-        self._state = state
-
-    def __getattr__(self, name: str) -> Any:
-        if "graph" not in self.__dict__:  # copy and pickle look for methods before anything is there
-            raise AttributeError(name)
-        subgraphs = self.graph.subgraphs or {}
-        if name in subgraphs:
-            return GraphModule(subgraphs[name], self._state, {})
-        if name in self._state:
-            return self._state[name]
-        raise AttributeError(f"the module has no {name!r}; its subgraphs: {', '.join(subgraphs) or 'none'}")
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(self.graph.subgraphs or {})]
-
-    def __repr__(self) -> str:
-        return f"<fastexport.GraphModule of {len(self.graph.nodes)} nodes>"
 
 
 class ExportedProgram:
@@ -121,10 +92,11 @@ class ExportedProgram:
     @property
     def graph_module(self) -> GraphModule:
         """The graph with its subgraphs and weights as attributes."""
+        from fastexport._graph_module import GraphModule
         from fastexport._meta_json import decode_metadata
 
         metadata = self._program.json("model", "graph_module", "metadata") or {}
-        return GraphModule(self._graph, self._weights, decode_metadata(metadata))
+        return GraphModule.of_program(self._graph, self._weights, decode_metadata(metadata))
 
     @property
     def graph_signature(self) -> ExportGraphSignature:
@@ -704,11 +676,10 @@ class ExportedProgram:
         return summary(self)
 
     def __str__(self) -> str:
-        graph = str(self._graph).replace("\n", "\n    ")
+        code = self.graph_module.print_readable(print_output=False).replace("\n", "\n    ")
         signature = str(self.graph_signature).replace("\n", "\n    ")
         return (
-            f"ExportedProgram:\n    {graph}\nGraph signature: {signature}\n"
-            f"Range constraints: {self.range_constraints}\n"
+            f"ExportedProgram:\n    {code}\nGraph signature: {signature}\nRange constraints: {self.range_constraints}\n"
         )
 
 

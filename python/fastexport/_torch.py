@@ -23,6 +23,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
 from fastexport import _core, _torch_public
+from fastexport._codegen import CodeGen, PyTreeCodeGen
 from fastexport._edits import Insertion
 from fastexport._errors import LintFault, lint_error
 from fastexport._graph import Graph
@@ -140,8 +141,10 @@ def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> _Kind:
     state = source.__dict__
     extras = {name: value for name, value in state.items() if name not in _OWN_ATTRIBUTES}
     extras.update((name, state[name]) for name in _CARRIED if name in state)
-    if type(state.get("_codegen")) is not torch.fx.CodeGen or vars(state["_codegen"]) != vars(torch.fx.CodeGen()):
-        extras["_codegen"] = copy.deepcopy(state.get("_codegen"))
+    codegen = state.get("_codegen")
+    if type(codegen) is not fx_graph_module.CodeGen or vars(codegen) != vars(fx_graph_module.CodeGen()):
+        codegen = copy.deepcopy(codegen)
+        extras["_codegen"] = codegen.ours if isinstance(codegen, _CodeGenForTorch) else codegen
     else:
         del extras["_codegen"]
     graph.extras = extras
@@ -164,8 +167,10 @@ def to_fx(graph: Graph, root: Any = None) -> Any:
     (_core.fx_build if _FAST else _torch_public.build)(graph, built)
     _convert_sources(graph, built)
     for name, value in extras.items():
-        if name not in ("_tracer_cls", "_tracer_extras"):
-            built.__dict__[name] = copy.deepcopy(value) if name in ("_codegen", "_co_fields") else value
+        if name == "_codegen":
+            built.set_codegen(_codegen_for_torch(copy.deepcopy(value)))
+        elif name not in ("_tracer_cls", "_tracer_extras"):
+            built.__dict__[name] = copy.deepcopy(value) if name == "_co_fields" else value
     return built if root is None else _module(graph, built, root)
 
 
@@ -173,14 +178,26 @@ def _module(graph: Graph, built: torch.fx.Graph, root: Any) -> torch.fx.GraphMod
     """A GraphModule of a built graph, with subgraphs converted too."""
     subgraphs = graph.subgraphs or {}
     if isinstance(root, dict):
-        return torch.fx.GraphModule({**root, **{p: to_fx(sub, root.get(p, {})) for p, sub in subgraphs.items()}}, built)
+        below = {path: to_fx(sub, root.get(path, root)) for path, sub in subgraphs.items()}
+        return torch.fx.GraphModule({**root, **below}, built)
     is_graph_module = isinstance(root, torch.fx.GraphModule)
-    module = torch.fx.GraphModule(root, built, type(root).__name__ if is_graph_module else "GraphModule")
+    new = {path for path in subgraphs if not _core.resolves(root, path, False)}
+    holder = _holder(root, {path: to_fx(subgraphs[path], _holder(root, {})) for path in new}) if new else root
+    module = torch.fx.GraphModule(holder, built, type(root).__name__ if is_graph_module else "GraphModule")
     for path, subgraph in subgraphs.items():
-        _replace_module(module, root, path, to_fx(subgraph, root.get_submodule(path)))
+        if path not in new:
+            _replace_module(module, root, path, to_fx(subgraph, root.get_submodule(path)))
     if is_graph_module:
         _carry_over(root, module)
     return module
+
+
+def _holder(root: torch.nn.Module, modules: dict[str, Any]) -> torch.nn.Module:
+    """A module with what root holds, and more modules: subgraphs that a pass has made are new to it."""
+    holder = torch.nn.Module()
+    holder.__dict__.update(root.__dict__)
+    holder._modules = {**root._modules, **modules}
+    return holder
 
 
 def _replace_module(module: Any, root: Any, path: str, new: Any) -> None:
@@ -230,6 +247,69 @@ def _convert_sources(graph: Graph, built: torch.fx.Graph) -> None:
             nodes[node.name].meta["from_node"] = [
                 NodeSource._from_dict(source.to_dict()) if type(source) is OurSource else source for source in sources
             ]
+
+
+# ---- code
+
+
+def custom_builtins() -> dict[str, Any]:
+    """The globals that each generated code has."""
+    return {name: builtin.obj for name, builtin in fx_graph_module._custom_builtins.items()}
+
+
+class _CodeGenForTorch(fx_graph_module.CodeGen):
+    """A code generator of fastexport, as torch.fx takes it."""
+
+    def __init__(self, ours: CodeGen) -> None:
+        super().__init__()
+        self.ours = ours
+        self._body_transformer = ours._body_transformer
+        self._func_name = ours._func_name
+
+    def gen_fn_def(self, *args: Any, **kwargs: Any) -> str:
+        return self.ours.gen_fn_def(*args, **kwargs)
+
+    def generate_output(self, *args: Any, **kwargs: Any) -> str:
+        return self.ours.generate_output(*args, **kwargs)
+
+    def process_inputs(self, *args: Any) -> Any:
+        return self.ours.process_inputs(*args)
+
+    def process_outputs(self, outputs: Any) -> Any:
+        return self.ours.process_outputs(outputs)
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        return self.ours.additional_globals()
+
+
+def _codegen_for_torch(codegen: Any) -> fx_graph_module.CodeGen:
+    """A graph's code generator as torch.fx takes it: its own kind where there is one that does the same."""
+    if not isinstance(codegen, CodeGen):
+        return codegen
+    if type(codegen) is CodeGen:
+        plain = fx_graph_module.CodeGen()
+    elif type(codegen) is PyTreeCodeGen:
+        plain = fx_graph_module._PyTreeCodeGen(fx_graph_module._PyTreeInfo(*codegen.pytree_info))
+    else:
+        return _CodeGenForTorch(codegen)
+    plain._body_transformer, plain._func_name = codegen._body_transformer, codegen._func_name
+    return plain
+
+
+def tensor_kind(tensor: torch.Tensor) -> tuple[str | None, str | None]:
+    """What an annotation says of a tensor's class, None of ordinary ones; and of how it is spread over devices."""
+    kind = type(tensor)
+    if kind is torch.Tensor or isinstance(tensor, torch._subclasses.FakeTensor):
+        return None, None
+    spec: Any = getattr(tensor, "_spec", None)
+    if kind.__name__ != "DTensor" or not hasattr(spec, "format_shard_order_str"):
+        return kind.__name__, None
+    return kind.__name__, type(spec).format_shard_order_str(spec.placements, spec.shard_order)
+
+
+def is_tensor_metadata(value: Any) -> bool:
+    """Whether it is what torch.fx's shape propagation notes of a tensor."""
+    return type(value).__name__ == "TensorMetadata" and type(value).__module__ == "torch.fx.passes.shape_prop"
 
 
 # ---- dead code
@@ -359,28 +439,31 @@ def lint_inplace(obj: Any, *, all: bool = False) -> list[LintFault]:
     return _faults(graph, all=True, fx_only=False)
 
 
-# ---- getitems
+# ---- nodes that take the place of others
 
 
-def _replace_getitems(
+def _replace_nodes(
     graph: torch.fx.Graph,
     pairs: list[tuple[Any, Any]],
     program: torch.export.ExportedProgram | None,
-    provenance: bool,
+    pass_name: str | None,
 ) -> None:
-    """Put each kept node in the place of the removed one; hooks are called, and what they note is not noted again."""
+    """Put each kept node in the place of the removed one; hooks are called, and what they note is not noted again.
+
+    With a pass_name the removed ones are noted at the kept ones.
+    """
     sources: dict[Any, list[NodeSource]] = {}
-    for old, new in pairs if provenance else ():
-        source = NodeSource(old, "eliminate_getitems", NodeSourceAction.REPLACE)
+    for old, new in pairs if pass_name is not None else ():
+        source = NodeSource(old, pass_name, NodeSourceAction.REPLACE)
         sources.setdefault(new, []).append(source)
-    _merge_getitems(graph, pairs, program)
+    _merge_nodes(graph, pairs, program)
     for new, added in sources.items():
         noted = with_sources(new.meta.get("from_node"), added)
         if noted is not None:
             new.meta["from_node"] = noted
 
 
-def _merge_getitems(
+def _merge_nodes(
     graph: torch.fx.Graph, pairs: list[tuple[Any, Any]], program: torch.export.ExportedProgram | None
 ) -> None:
     if _FAST and program is None and _is_ordinary(graph):
@@ -407,7 +490,7 @@ def _eliminate_getitems(
         pairs = _core.fx_eliminate_getitems(graph, fx_policy, False)
     if pairs is None:
         pairs = _torch_public.repeated_getitems(graph, fx_policy)
-    _replace_getitems(graph, pairs, program, provenance)
+    _replace_nodes(graph, pairs, program, "eliminate_getitems" if provenance else None)
     return pairs
 
 
@@ -463,7 +546,7 @@ class _Twin(Graph):
     def __init__(self) -> None:
         self.source: torch.fx.Graph | None = None
         self.source_nodes: list[Any] = []  # that of id i + 1 is the i-th
-        self.record: list[tuple[array[int], array[int] | None, bool]] = []
+        self.record: list[tuple[array[int], array[int] | None, str | None]] = []
 
     def _twins(self) -> list[_Twin]:
         return list((self.subgraphs or {}).values())  # type: ignore[arg-type]
@@ -476,35 +559,40 @@ class _Twin(Graph):
 
     def _eliminate_dead_code(self, *args: Any) -> tuple[bytes, Any]:
         ids, reasons = super()._eliminate_dead_code(*args)
-        self.record.append((array("I", ids), None, False))
+        self.record.append((array("I", ids), None, None))
         return ids, reasons
 
     def _eliminate_getitems(self, fx_policy: bool, notes: Any = None) -> tuple[bytes, bytes]:
         """Notes are made when the same is done to the source."""
         removed, kept = super()._eliminate_getitems(fx_policy)
-        self.record.append((array("I", removed), array("I", kept), notes is not None))
+        self._note_replaced("eliminate_getitems", removed, kept, notes)
         return removed, kept
 
-    def check(self) -> None:
-        """Raise ValueError when something other than the recorded passes changed the twin."""
-        gone = sum(len(removed) for removed, _, _ in self.record)
-        if len(self.nodes) != len(self.source_nodes) - gone:
-            raise ValueError(
-                "a function among the passes changed the graph; on a torch graph run_passes() takes passes by name"
-            )
-        for subgraph in self._twins():
-            subgraph.check()
+    def _eliminate_common_subexpressions(
+        self, judge: Any, types: Any, fx_policy: bool, explain: bool, notes: Any, /
+    ) -> tuple[bytes, bytes, Any]:
+        removed, kept, reasons = super()._eliminate_common_subexpressions(judge, types, fx_policy, explain, None)
+        self._note_replaced("eliminate_common_subexpressions", removed, kept, notes)
+        return removed, kept, reasons
+
+    def _remove_noops(self, judge: Any, agree: Any, explain: bool, notes: Any, /) -> tuple[bytes, bytes]:
+        removed, kept = super()._remove_noops(judge, agree, explain, None)
+        self._note_replaced("remove_noops", removed, kept, notes)
+        return removed, kept
+
+    def _note_replaced(self, pass_name: str, removed: bytes, kept: bytes, notes: Any) -> None:
+        self.record.append((array("I", removed), array("I", kept), None if notes is None else pass_name))
 
     def apply(self, program: torch.export.ExportedProgram | None) -> bool:
         """Do to the source what was done here."""
         modified = False
-        for removed, kept, provenance in self.record:
+        for removed, kept, pass_name in self.record:
             nodes = [self.source_nodes[id - 1] for id in removed]
             if kept is None:
                 _erase(self.source, nodes)
             else:
                 pairs = list(zip(nodes, (self.source_nodes[id - 1] for id in kept), strict=True))
-                _replace_getitems(self.source, pairs, program, provenance)
+                _replace_nodes(self.source, pairs, program, pass_name)
             modified |= bool(nodes)
         for subgraph in self._twins():
             if subgraph.apply(program):
@@ -528,7 +616,6 @@ def native_twin(obj: Any) -> Iterator[Graph]:
     twin = _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, _Twin)
     twin.bind(parts.graph)
     yield twin
-    twin.check()
     with _following_signature(parts):
         modified = twin.apply(parts.program)
     if modified and parts.module is not None:

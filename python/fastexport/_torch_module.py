@@ -19,7 +19,7 @@ from fastexport._torch_reader import reader_for
 if TYPE_CHECKING:
     from fastexport._graph import Graph
 
-__all__ = ["check_symbols", "module_of"]
+__all__ = ["check_symbols", "convert_values", "module_of"]
 
 
 def module_of(graph: Graph, source: torch.fx.GraphModule, *, is_top: bool = False) -> torch.fx.GraphModule:
@@ -32,7 +32,7 @@ def module_of(graph: Graph, source: torch.fx.GraphModule, *, is_top: bool = Fals
     module = _torch_export.create_module(
         built, members, source.meta, name="GraphModule" if is_top else type(source).__name__
     )
-    _convert_values(built)
+    convert_values(built)
     module.training = source.training
     if not is_top:
         _torch._carry_over(source, module)
@@ -47,7 +47,7 @@ def _member(graph: Graph, source: Any, path: str) -> Any:
     return found if subgraph is None else module_of(subgraph, found)
 
 
-def _convert_values(graph: torch.fx.Graph) -> None:
+def convert_values(graph: torch.fx.Graph) -> None:
     """Values that an edit has set as they are without torch become torch's."""
     from fastexport._torch_program import OUR_VALUES, torch_value
 

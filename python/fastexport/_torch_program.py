@@ -20,6 +20,7 @@ import torch.fx
 from torch.export import graph_signature as torch_signature
 
 from fastexport import _core, _torch_export
+from fastexport._collecting import no_collection
 from fastexport._dtypes import to_torch as torch_object
 from fastexport._errors import Fault, FormatError, format_error
 from fastexport._interface import takes_other_inputs
@@ -34,7 +35,6 @@ from fastexport._torch_reader import METADATA, FileReader
 from fastexport._torch_signature import for_torch, same_argument
 from fastexport._torch_verifier import raise_faults
 from fastexport._treespec import TreeSpec
-from fastexport.acceleration._serialization import _no_collection
 
 if TYPE_CHECKING:
     from fastexport._graph import Graph
@@ -59,7 +59,7 @@ def to_torch(
     if not _torch_export.FAST:
         _check_graph(ep.graph)
         return _through_a_file(ep, example_inputs)
-    with _no_collection():
+    with no_collection():
         example = _example_inputs(ep, pickles) if example_inputs else None
         build = _Build(ep, _tensors(ep.state_dict, copy), _tensors(ep.constants, copy), example)
         return build.program(build.root())
@@ -76,7 +76,7 @@ def to_torch_with(
     Raises:
         Exception: of any kind: torch, or we, can't make it.
     """
-    with _no_collection():
+    with no_collection():
         build = _Build(ep, state_dict, constants, example)
         root = build.root()
         return build.program(root) if build.named and build.reader.has_all_symbols() else None

@@ -20,10 +20,10 @@ import torch
 import torch.export
 
 from fastexport import _core, _torch_export, _torch_serializer
+from fastexport._collecting import no_collection
 from fastexport._dialect import fault, shown
 from fastexport._errors import FormatError
 from fastexport._save import DEFAULT_PROTOCOL, MARKERS, Source, check_names, encoded_extras, write_parts
-from fastexport.acceleration._serialization import _no_collection
 
 __all__ = ["records", "write"]
 
@@ -72,7 +72,7 @@ def records(
     """
     if exact and (reason := _torch_serializer.only_we_write(program)):
         raise FormatError(reason, kind="argument")
-    with _no_collection(), _torch_serializer.modules_as_inputs(program):
+    with no_collection(), _torch_serializer.modules_as_inputs(program):
         _torch_export.validate(program)
         if verify:
             _check_for_files(program)
@@ -88,7 +88,7 @@ def records(
 
 def records_without_data(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
     """The entries of a file with the same document, whose weights have sizes and no data: for a look at it."""
-    with _no_collection(), _torch_serializer.modules_as_inputs(program):
+    with no_collection(), _torch_serializer.modules_as_inputs(program):
         model = _model(program, None, True)
     values = _Values()
     weights = {name: _without_data(tensor) for name, tensor in program.state_dict.items()}

@@ -21,9 +21,11 @@ from torch.export import graph_signature as torch_signature
 
 from fastexport import _core, _tensors, _torch, _torch_export, _torch_verifier
 from fastexport import _signature as ours
+from fastexport._collecting import no_collection
 from fastexport._errors import Fault
 from fastexport._graph import Graph
-from fastexport._program import ExportedProgram, GraphModule, _from_bytes, _read_only
+from fastexport._graph_module import GraphModule
+from fastexport._program import ExportedProgram, _from_bytes, _read_only
 from fastexport._pytree import match_inputs, tell_torch
 from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets
@@ -32,7 +34,6 @@ from fastexport._torch_module import module_of
 from fastexport._torch_parts import check_parts
 from fastexport._torch_signature import SYMBOLIC, Arguments, core_inputs, core_outputs, for_torch, specs_of
 from fastexport._treespec import TreeSpec
-from fastexport.acceleration._serialization import _no_collection
 
 if TYPE_CHECKING:
     from fastexport._core import Node
@@ -64,7 +65,7 @@ class TorchSource(NamedTuple):
 # ---- from torch ------------------------------------------------------------------------------------------------------
 
 
-@_no_collection()
+@no_collection()
 def from_export(program: torch.export.ExportedProgram) -> TorchProgram:
     """See `fastexport.from_export`."""
     if not isinstance(program, torch.export.ExportedProgram):
@@ -141,7 +142,7 @@ class TorchProgram(ExportedProgram):
     @property
     def graph_module(self) -> GraphModule:
         """The graph with its subgraphs and weights as attributes."""
-        return GraphModule(self._graph, self.state_dict, dict(self._source.module.meta))
+        return GraphModule.of_program(self._graph, self.state_dict, dict(self._source.module.meta))
 
     @property
     def graph_signature(self) -> ours.ExportGraphSignature:
@@ -361,7 +362,7 @@ class TorchProgram(ExportedProgram):
     def _convert(self) -> torch.export.ExportedProgram:
         """The program as torch's, which its verifiers have not seen."""
         source = self._source
-        with _no_collection():
+        with no_collection():
             module = module_of(self._graph, source.module, is_top=True)
             return _torch_export.create_program(
                 module,

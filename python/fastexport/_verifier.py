@@ -84,7 +84,7 @@ class Verifier:
 
     def allowed_getattr_types(self) -> tuple[type[Any], ...]:
         """Classes of what get_attr nodes of the program's own graph may name."""
-        from fastexport._program import GraphModule
+        from fastexport._graph_module import GraphModule
 
         torchs = classes_of_torch("torch.fx", "GraphModule") + classes_of_torch("torch.utils._pytree", "TreeSpec")
         return (GraphModule, *torchs)
@@ -176,10 +176,10 @@ class _FileJudge(Judge):
             return WRITES if target.kind == "operator" and _looks_inplace(target.name) else 0
 
     def attribute(self, graph: Graph, module: Any, path: str, *, is_top: bool) -> int:
-        from fastexport._program import GraphModule
+        from fastexport._graph_module import GraphModule
 
         subgraph = (graph.subgraphs or {}).get(path)
-        return MISSING if subgraph is None else self.fits(GraphModule(subgraph, {}, {}), is_top=is_top)
+        return MISSING if subgraph is None else self.fits(GraphModule.of_program(subgraph, {}, {}), is_top=is_top)
 
 
 def _looks_inplace(name: str) -> bool:

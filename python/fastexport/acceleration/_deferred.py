@@ -24,9 +24,9 @@ import torch
 from torch.fx import graph as fx_graph
 from torch.fx import graph_module as fx_graph_module
 from torch.fx.graph import CodeGen, PythonCode, _Namespace
-from torch.fx.node import _get_qualified_name
 
-from fastexport import _core
+from fastexport import _codegen, _core, _naming
+from fastexport._graph import Graph
 from fastexport.acceleration._replacement import digest, log
 
 # What recompile leaves in a module's __dict__.
@@ -38,6 +38,8 @@ METHODS = ("__reduce__", "__reduce_ex__", "__reduce_package__", "__getstate__")
 
 # Digest of the source text of a function of torch.export._unlift.
 _ASKS_FOR_SIGNATURE = "d9c544b92940534a"
+# What no node may be called in code: what is reserved in graphs, too, and None.
+_NAMES = frozenset((*_naming.reserved_names(), "None"))
 _lock = threading.RLock()
 
 
@@ -132,59 +134,29 @@ def generate(record: tuple[Any, ...], codegen: CodeGen, root_module: str) -> Pyt
     Returns:
         The code; None when torch has to generate it.
     """
-    if codegen.additional_globals():
+    if codegen.additional_globals() or not _are_tables_known():
         return None
-    names = _Globals()
-
-    def return_line(text: str) -> str:
-        return codegen.generate_output(None, repr_fn=lambda _: text)
-
-    used, counts = names.namespace._used_names, names.namespace._base_count
-    found = _core.fx_code(record, CONSTANTS, used, counts, root_module, names.describe, return_line)
-    if found is None:
+    graph = Graph()
+    try:
+        _core.fx_revive_graph(record, graph)
+    except ValueError:  # users that are none: what torch writes hangs on them
         return None
-    parameters, body, nodes = found
-    prologue = codegen.gen_fn_def(parameters, "")
-    # Two empty lines stand where functions to be wrapped would be named; the first of the code is the fourth.
-    line_map: dict[int, int | None] = dict(enumerate(nodes, prologue.count("\n") + 1))
-    return PythonCode(f"\n\n\n{prologue}\n{body}", names.globals, line_map, 4)
+    return PythonCode(*_codegen.torch_code(graph, codegen, root_module))
+
+
+def _are_tables_known() -> bool:
+    """Whether operators and names mean to torch what they mean to us."""
+    return (
+        fx_graph._illegal_names.keys() == _NAMES
+        and fx_graph.magic_methods == _codegen.PATTERNS
+        and fx_graph.inplace_methods == _codegen.INPLACE_PATTERNS
+    )
 
 
 def _generate_by_torch(record: tuple[Any, ...], codegen: CodeGen) -> PythonCode:
     namespace = _Namespace()
     nodes: Any = _core.fx_revive(record, lambda node: namespace.create_name(node.name, node))
     return codegen._gen_python_code(nodes, "self", namespace)
-
-
-class _Globals:
-    """The globals of a code and the names it uses; at first those that each code has."""
-
-    __slots__ = ("globals", "namespace")
-
-    def __init__(self) -> None:
-        self.globals: dict[str, Any] = {}
-        self.namespace = _Namespace()
-        for name, builtin in fx_graph._custom_builtins.items():
-            self._add(name, builtin.obj)
-
-    def describe(self, function: Any) -> str | tuple[bool | str, ...] | None:
-        """What a call is written as: the name of a global, or an operator around its operands (see `_core.fx_code`)."""
-        if getattr(function, "__module__", "") == "_operator":
-            text = fx_graph.magic_methods.get(function.__name__)
-            in_place = text is None
-            if in_place:
-                text = fx_graph.inplace_methods.get(function.__name__)
-            if text is not None:
-                pieces = text.split("{}")
-                return None if {"{", "}"} & set("".join(pieces)) else (in_place, *pieces)
-        return self._add(_get_qualified_name(function), function)
-
-    def _add(self, hint: str, value: Any) -> str:
-        if fx_graph._is_from_torch(value) and value != torch.device:  # it is reached by its path
-            return _get_qualified_name(value)
-        name = self.namespace.create_name(hint, value)
-        self.globals[name] = value
-        return name
 
 
 class PromisedCode(PythonCode):

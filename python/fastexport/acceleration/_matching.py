@@ -4,8 +4,8 @@ torch looks at all that lies downstream of a match to see whether fusing it woul
 all come before their users, what leads from a match back into it lies between its first node and its last; so the order
 is checked once in a call, and then only that stretch is searched.
 
-The walk over a pattern is torch's step by step, for the order of what it finds can be seen. A matcher with methods of
-its own, a patched one and one that logs are left to torch, but for the cycle check.
+The search runs in C, on a copy of the graph's structure, and finds what torch finds in the same order. A matcher with
+methods of its own, a patched one and one that logs are left to torch, but for the cycle check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,9 @@ from torch.fx.passes.utils import fuser_utils, matcher_utils
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 from fastexport import _core, _torch
+from fastexport._collecting import no_collection
+from fastexport._graph import Graph as Twin
+from fastexport._matching import Found, Pattern, SearchOptions
 from fastexport.acceleration._replacement import Replacement, digest, stock_behind
 from fastexport.acceleration._verify import verify_method
 
@@ -47,10 +50,6 @@ class _Order:
             self._places = {node: place for place, node in enumerate(self._graph.nodes)}
         members = set(partition)
         return self._leads_back(members) if members <= self._places.keys() else None
-
-    def closes_cycle_alone(self) -> bool | None:
-        """`closes_cycle` of any one node of the graph."""
-        return False if self._is_sorted() else None
 
     def _is_sorted(self) -> bool:
         if self._sorted is None:
@@ -112,6 +111,7 @@ _PARTS = {
     "_match_nodes": "33d538bdbd7f1ab2",
 }
 _VALIDATE_SOURCE = "a0c37557e1ac636a"
+_REMOVE, _REMOVE_SOURCE = "_remove_overlapping_matches", "7d96463cd7c364fd"
 _known_codes: tuple[Any, ...] = ()  # of the parts, when they were last looked at and found to be torch's
 
 
@@ -133,179 +133,112 @@ def is_plain(kind: type[SubgraphMatcher], own: Mapping[str, Any]) -> bool:
 
 
 def _match(stock: Any, self: SubgraphMatcher, graph: Graph, node_name_match: str = "") -> list[Any]:
-    """Finds a pattern from the nodes that call what its anchors call, and checks for cycles locally."""
-    if not is_plain(type(self), vars(self)):
-        with _ordered(graph):
-            return stock.__wrapped__(self, graph, node_name_match)
-    candidates: dict[Node, list[Node]] = {}
-    for anchor in self.pattern_anchors:
-        found = _candidates(self, anchor, graph, node_name_match)
-        if found:  # an anchor without any is passed over
-            candidates.setdefault(anchor, []).extend(found)
-    contained = _contained(self, _find(self, list(candidates.items()))) if candidates else []
-    if self.remove_overlapping_matches:
-        return self._remove_overlapping_matches(_without_cycles(graph, contained))
-    return [match for match, _ in contained]  # torch looks for cycles here, too, and drops what it found
+    """Finds a pattern in C, in a copy of the graph's structure."""
+    if is_plain(type(self), vars(self)) and is_torchs(fuser_utils.validate_partition, _VALIDATE_SOURCE):
+        if not node_name_match and not _has_candidates(self, graph):
+            return []
+        found = _find(self, graph, node_name_match)
+        if found is not None:
+            return _matches(self, found)
+    with _ordered(graph):
+        return stock.__wrapped__(self, graph, node_name_match)
 
 
-def _candidates(matcher: SubgraphMatcher, anchor: Node, graph: Graph, node_name_match: str) -> list[Node]:
-    """The nodes that an anchor may stand for, in the order of the graph."""
-    if anchor.op == "call_function" and not node_name_match:
-        called = nodes_calling(graph, anchor.target)
-        if called is not None:
-            return called
-    return [node for node in graph.nodes if matcher._nodes_are_equal(anchor, node, node_name_match)]
+def _has_candidates(matcher: SubgraphMatcher, graph: Graph) -> bool:
+    """Whether any anchor may stand for some node, as far as the table of find_nodes tells."""
+    for anchor in matcher.pattern_anchors:
+        called = nodes_calling(graph, anchor.target) if anchor.op == "call_function" else None
+        if called is None or called:
+            return True
+    return not matcher.pattern_anchors
 
 
 def nodes_calling(graph: Graph, target: Any) -> list[Node] | None:
-    """The nodes that call a function, in order, by the table of find_nodes; None where it doesn't hold every node."""
+    """The nodes that call a function, by the table of find_nodes; None where it doesn't hold every node."""
     table = graph._find_nodes_lookup_table.table if isinstance(graph, Graph) else {}
     if sum(map(len, table.values())) != len(graph.nodes):
         return None
-    found = [
+    return [
         node
         for (op, called), nodes in table.items()
         if op == "call_function" and target == called
         for node in nodes
         if target == node.target
     ]
-    return sorted(found)
 
 
-def _find(matcher: SubgraphMatcher, candidates: list[tuple[Node, list[Node]]]) -> list[Any]:
-    """All ways to match the anchors at once with one of their candidates each, the first anchor's varying slowest."""
-    walk = _walker(matcher)
-    make = matcher_utils.InternalMatch
-    anchors, inputs = matcher.pattern_anchors, matcher.pattern_placeholder_nodes
-    returned = matcher.pattern_returning_nodes
-    matches: list[Any] = []
+def _find(matcher: SubgraphMatcher, graph: Graph, node_name_match: str) -> Found | None:
+    """The matches; None where this is left to torch: what can't be read, or a pattern that is not what it was."""
+    if not (_torch._FAST and isinstance(graph, Graph) and isinstance(matcher.pattern, Graph)):
+        return None
+    options = SearchOptions(
+        matcher.match_output,
+        matcher.match_placeholder,
+        matcher.ignore_literals,
+        not matcher.remove_overlapping_matches or not _removes_overlapping(matcher),
+        "torch",
+    )
+    try:
+        pattern = Pattern(matcher.pattern, "torch")
+        twin = Twin()
+        _core.fx_read(graph, twin)
+        nodes = list(graph.nodes)
+    except (AttributeError, TypeError, ValueError, RecursionError):  # damaged, or out of the ordinary
+        return None
+    if (
+        pattern.placeholders != matcher.pattern_placeholder_nodes
+        or pattern.returning != matcher.pattern_returning_nodes
+        or pattern.anchors(matcher.match_output) != matcher.pattern_anchors
+    ):
+        return None
+    try:
+        return Found(twin, pattern, options, node_name_match, nodes, _same_attribute(matcher, pattern.nodes, nodes))
+    except _LeftToTorchError:
+        return None
 
-    def extend(index: int, nodes_map: _Map) -> None:
-        if index == len(candidates):
-            # A KeyError is torch's own, for a node of the pattern that no anchor leads to.
-            matches.append(make(anchors, nodes_map, [nodes_map[n] for n in inputs], [nodes_map[n] for n in returned]))
-            return
-        anchor, nodes = candidates[index]
-        for node in nodes:
-            tried = nodes_map.copy()
-            if walk(anchor, node, tried, True):
-                extend(index + 1, tried)
 
-    extend(0, {})
+def _removes_overlapping(matcher: SubgraphMatcher) -> bool:
+    return is_torchs(getattr(type(matcher), _REMOVE), _REMOVE_SOURCE) and _REMOVE not in vars(matcher)
+
+
+class _LeftToTorchError(Exception):
+    """Attributes can't be compared: torch tells how, when it comes to that."""
+
+
+def _same_attribute(matcher: SubgraphMatcher, patterns: list[Node], nodes: list[Node]) -> Callable[[str, str], bool]:
+    first = {node.target: node for node in reversed(nodes) if node.op == "get_attr"}
+    wanted = {node.target: node for node in patterns if node.op == "get_attr"}
+
+    def same(path: str, other: str) -> bool:
+        try:
+            return matcher._match_attributes(wanted[path], first[other])
+        except Exception as error:
+            raise _LeftToTorchError from error
+
+    return same
+
+
+def _matches(matcher: SubgraphMatcher, found: Found) -> list[Any]:
+    make, inputs, returned = (
+        matcher_utils.InternalMatch,
+        matcher.pattern_placeholder_nodes,
+        matcher.pattern_returning_nodes,
+    )
+    matches = []
+    with no_collection():
+        for index in range(len(found)):
+            nodes_map = found.nodes_map(index)
+            matches.append(
+                make(
+                    matcher.pattern_anchors,
+                    nodes_map,
+                    [nodes_map[node] for node in inputs],
+                    [nodes_map[node] for node in returned],
+                )
+            )
+    if matcher.remove_overlapping_matches and not _removes_overlapping(matcher):
+        return matcher._remove_overlapping_matches(matches)
     return matches
-
-
-def _walker(matcher: SubgraphMatcher) -> Callable[[Node, Node, _Map, bool], bool]:
-    """A function that matches a node of the pattern, and what leads to it, with a node; it adds to the map given.
-
-    Its last argument says that the two are known to call the same.
-    """
-    match_placeholder, ignore_literals = matcher.match_placeholder, matcher.ignore_literals
-    schemas: dict[Any, list[tuple[str, bool, Any]]] = {}
-
-    def walk(pattern: Node, node: Node, nodes_map: _Map, same: bool) -> bool:
-        if pattern in nodes_map:
-            return nodes_map[pattern] == node
-        if node in nodes_map.values():
-            return False
-        op = pattern.op
-        if op == "placeholder":
-            if match_placeholder and not same and node.op != op:
-                return False
-            nodes_map[pattern] = node
-            return True
-        if not same:
-            if op != node.op:
-                return False
-            if op == "get_attr":
-                if not matcher._match_attributes(pattern, node):
-                    return False
-            elif op != "output" and not pattern.target == node.target:
-                return False
-        nodes_map[pattern] = node
-        args, kwargs, node_args, node_kwargs = pattern.args, pattern.kwargs, node.args, node.kwargs
-        if len(args) != len(node_args) or list(kwargs) != list(node_kwargs):
-            if op != "call_function" or not isinstance(pattern.target, torch._ops.OpOverload):
-                return False
-            schema = schemas.get(pattern.target)
-            if schema is None:
-                schema = schemas[pattern.target] = _schema(pattern.target)
-            return walk_values(_filled(schema, args, kwargs), _filled(schema, node_args, node_kwargs), nodes_map)
-        if not kwargs:
-            return walk_values(args, node_args, nodes_map)
-        return walk_values([*args, *kwargs.values()], [*node_args, *node_kwargs.values()], nodes_map)
-
-    def walk_values(patterns: Sequence[Any], values: Sequence[Any], nodes_map: _Map) -> bool:
-        if len(patterns) != len(values):
-            return False
-        for pattern, value in zip(patterns, values, strict=True):
-            if isinstance(pattern, Node):
-                if isinstance(value, Node):
-                    if match_placeholder or pattern.op != "placeholder":
-                        matched = walk(pattern, value, nodes_map, False)
-                    elif pattern in nodes_map:
-                        matched = nodes_map[pattern] == value
-                    elif value in nodes_map.values():
-                        return False
-                    else:
-                        nodes_map[pattern] = value
-                        continue
-                elif pattern.op != "placeholder":
-                    matched = ignore_literals
-                elif pattern in nodes_map:
-                    matched = nodes_map[pattern] == value or ignore_literals
-                else:
-                    nodes_map[pattern] = value
-                    continue
-            elif isinstance(pattern, (list, tuple)) and isinstance(value, (list, tuple)):
-                matched = walk_values(pattern, value, nodes_map)
-            elif isinstance(value, Node):
-                matched = ignore_literals
-            else:
-                matched = (type(value) is type(pattern) and value == pattern) or ignore_literals
-            if not matched:
-                return False
-        return True
-
-    return walk
-
-
-def _schema(target: Any) -> list[tuple[str, bool, Any]]:
-    return [(argument.name, argument.kwarg_only, argument.default_value) for argument in target._schema.arguments]
-
-
-def _filled(schema: list[tuple[str, bool, Any]], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """All arguments of an operator in the order of its schema, those left out by their defaults."""
-    return [
-        kwargs[name] if name in kwargs else args[place] if not kwarg_only and place < len(args) else default
-        for place, (name, kwarg_only, default) in enumerate(schema)
-    ]
-
-
-def _contained(matcher: SubgraphMatcher, matches: list[Any]) -> list[tuple[Any, list[Node]]]:
-    """The matches of which only what the pattern returns is used outside; and what is in them, without placeholders."""
-    returned = set(matcher.pattern_returning_nodes)
-    contained = []
-    for match in matches:
-        inside = {node: pattern for pattern, node in match.nodes_map.items() if pattern.op != "placeholder"}
-        if all(pattern in returned or node.users.keys() <= inside.keys() for node, pattern in inside.items()):
-            contained.append((match, [node for node, pattern in inside.items() if pattern.op != "output"]))
-    return contained
-
-
-def _without_cycles(graph: Graph, contained: list[tuple[Any, list[Node]]]) -> list[Any]:
-    if not contained:
-        return []
-    validate = fuser_utils.validate_partition
-    order = _Order(graph) if is_torchs(validate, _VALIDATE_SOURCE) else None
-
-    def is_valid(partition: list[Node]) -> bool:
-        closes = None
-        if order is not None:
-            closes = order.closes_cycle(partition) if len(partition) > 1 else order.closes_cycle_alone()
-        return validate(partition) if closes is None else not closes
-
-    return [match for match, partition in contained if is_valid(partition)]
 
 
 # ---- replacing

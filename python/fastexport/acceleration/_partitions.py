@@ -1,9 +1,4 @@
-"""Source partitions of a graph: found through an index, and joined along edges.
-
-torch reads the whole graph for every list of sources asked for, and torchao tries every combination of partitions.
-Here the nodes are grouped by where they come from in one walk, a question is answered per group, and only partitions
-with an edge between them are put together. The order of everything is torch's: groups by their first node, nodes by
-position, sequences lexicographically.
+"""Source partitions of a graph for torch's and torchao's own functions, by the index of `fastexport._partitions`.
 
 While torchao's own quantizer annotates, nothing writes what the index is made from, so one index serves all its
 questions. Everywhere else each question walks the graph anew.
@@ -13,152 +8,24 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import BuiltinFunctionType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from torch.fx import Graph, Node
 from torch.fx.passes.utils import source_matcher_utils
 from torch.fx.passes.utils.source_matcher_utils import SourcePartition
 
+from fastexport._partitions import Index, is_plain, sequences
 from fastexport.acceleration._known import are_known, is_known
 from fastexport.acceleration._replacement import Replacement, behind
 from fastexport.acceleration._verify import verify_method
 
-_Groups = dict[Any, list[SourcePartition]]
 
-# ---- the index
-
-
-class _Unusual(Exception):
-    """The graph has something whose handling is better left to torch."""
-
-
-class _Index:
-    """The nodes of a graph, grouped by the kind of source they have.
-
-    A kind is ``(True, source, None)`` for a node with a stack of source functions, else ``(False, name of the torch
-    function, type of the innermost module)``. Its entries are (position, name of the call, name of the module).
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes = list(graph.nodes)
-        self._kinds: dict[tuple[bool, Any, Any], list[tuple[int, Any, Any]]] = {}
-        self._answers: dict[tuple[Any, ...], _Groups] = {}
-        kinds = self._kinds
-        for position, node in enumerate(self.nodes):
-            kind, call, module = _kind(node)
-            if kind is not None:
-                entries = kinds.get(kind)
-                if entries is None:
-                    kinds[kind] = entries = []
-                entries.append((position, call, module))
-        if not all(_is_plain(part) for kind in kinds for part in kind[1:]):
-            raise _Unusual
-
-    def is_of(self, graph: Graph) -> bool:
-        return self.graph is graph and self.nodes == list(graph.nodes)
-
-    def partitions(self, wanted: list[Any]) -> _Groups:
-        """The answer to a question that was asked before is the same objects."""
-        key = tuple(wanted)
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = self.find(wanted, None)
-        return answer
-
-    def find(self, wanted: list[Any], keep: Callable[[Node], bool] | None) -> _Groups:
-        matches: list[tuple[int, Any, Any]] = []
-        several = False
-        for kind, entries in self._kinds.items():
-            source, column = _match(kind, wanted)
-            if column:
-                several = bool(matches)
-                matches += [(entry[0], source, entry[column]) for entry in entries]
-        if several:
-            matches.sort(key=_position)
-        nodes = self.nodes
-        groups: dict[Any, dict[Any, list[Node]]] = {}
-        for position, source, name in matches:
-            groups.setdefault(source, {}).setdefault(name, []).append(nodes[position])
-        if keep:
-            groups = {
-                source: {name: group for name, group in named.items() if all(map(keep, group))}
-                for source, named in groups.items()
-            }
-        return {source: [_partition(group, source) for group in named.values()] for source, named in groups.items()}
-
-
-def _kind(node: Node) -> tuple[tuple[bool, Any, Any] | None, Any, Any]:
-    meta = node.meta
-    stack = meta.get("source_fn_stack")
-    if stack is not None:
-        innermost = stack[-1]
-        if innermost[1] is None:
-            raise _Unusual
-        return (True, innermost[1], None), innermost[0], None
-    name = call = module_type = module = None
-    torch_fn = meta.get("torch_fn")
-    if torch_fn is not None:
-        call, function = torch_fn
-        name = function.split(".")[1]
-    if node.op == "call_function":
-        modules = meta.get("nn_module_stack")
-        if modules:
-            module, module_type = next(reversed(modules.values()))
-            if module_type is None:
-                raise _Unusual
-    if name is None and module_type is None:
-        return None, None, None
-    return (False, name, module_type), call, module
-
-
-def _match(kind: tuple[bool, Any, Any], wanted: list[Any]) -> tuple[Any, int]:
-    """The source a kind is listed under, and the column of the name to list it by; 0 if it is not wanted."""
-    from_stack, source, module_type = kind
-    if source is not None and source in wanted:
-        return source, 1
-    if from_stack or module_type is None:
-        return None, 0
-    for candidate in wanted:
-        if not isinstance(candidate, type):
-            if module_type == candidate:
-                return candidate, 2
-        elif isinstance(module_type, type):
-            if issubclass(module_type, candidate):
-                return candidate, 2
-        elif isinstance(module_type, str) and module_type == f"{candidate.__module__}.{candidate.__qualname__}":
-            return candidate, 2
-    return None, 0
-
-
-def _position(match: tuple[int, Any, Any]) -> int:
-    return match[0]
-
-
-def _is_plain(source: Any) -> bool:
-    """Whether comparing and hashing it has no code of anybody's in it."""
-    kind: Any = type(source)
-    return kind in (str, BuiltinFunctionType) or source is None or kind.__eq__ is object.__eq__
-
-
-def _partition(nodes: list[Node], source: Any) -> SourcePartition:
-    """What torch makes of the nodes; its sets are filled in its order, as their order shows in the lists."""
-    inside: Any = nodes if len(nodes) < 8 else frozenset(nodes)
-    inputs: set[Node] = set()
-    outputs: set[Node] = set()
-    params: set[Node] = set()
-    for node in nodes:
-        for argument in node.args:
-            if isinstance(argument, Node) and argument not in inside and argument.op != "get_attr":
-                inputs.add(argument)
-        if node.op == "get_attr":
-            params.add(node)
-        elif any(user not in inside for user in node.users):
-            outputs.add(node)
-    return SourcePartition(nodes, source, list(inputs), list(outputs), list(params))
+def _once(nodes: list[Node]) -> list[Node]:
+    """As torch has them: the order in which a set lists them."""
+    return list(set(nodes))
 
 
 # ---- while a quantizer of torchao annotates
@@ -168,7 +35,7 @@ class _Annotating(threading.local):
     """The index of the graph being annotated in this thread, if any; made at the first question."""
 
     depth = 0
-    index: _Index | None = None
+    index: Index | None = None
 
 
 _annotating = _Annotating()
@@ -223,18 +90,18 @@ def get_source_partitions(stock: Any, graph: Any, wanted_sources: Any, filter_fn
         index = _make_index(graph)
         if _annotating.depth:
             _annotating.index = index
-    if index is None or type(wanted_sources) is not list or not all(map(_is_plain, wanted_sources)):
+    if index is None or type(wanted_sources) is not list or not all(map(is_plain, wanted_sources)):
         return stock(graph, wanted_sources, filter_fn)
     if _annotating.depth and not filter_fn:
         return {source: list(partitions) for source, partitions in index.partitions(wanted_sources).items()}
     return index.find(wanted_sources, filter_fn)
 
 
-def _make_index(graph: Any) -> _Index | None:
+def _make_index(graph: Any) -> Index | None:
     if not isinstance(graph, Graph):
         return None
     try:
-        return _Index(graph)
+        return Index(graph, Node, SourcePartition, _once, strict=True)
     except Exception:  # whatever is wrong in the metadata, torch's own walk is the one to say so
         return None
 
@@ -257,36 +124,7 @@ def find_sequential_partitions(
     for partition_type in partition_types:
         found = utils["get_source_partitions"](gm.graph, utils["_get_matching_types"](partition_type), filter_fn)
         steps[partition_type] = [partition for partitions in found.values() for partition in partitions]
-    return _sequences(list(steps.values()))
-
-
-def _sequences(steps: list[list[SourcePartition]]) -> list[tuple[SourcePartition, ...]]:
-    """The members of the product of the steps in which each partition feeds the next, in the product's order."""
-    if not steps:
-        return [()]
-    if not all(steps):
-        return []
-    sequences: list[tuple[SourcePartition, ...]] = [(partition,) for partition in steps[0]]
-    ends = list(range(len(steps[0])))
-    for step, following in zip(steps, steps[1:], strict=False):
-        successors = _successors(step, following)
-        sequences, ends = (
-            [(*sequence, following[i]) for sequence, end in zip(sequences, ends, strict=True) for i in successors[end]],
-            [i for end in ends for i in successors[end]],
-        )
-    return sequences
-
-
-def _successors(step: list[SourcePartition], following: list[SourcePartition]) -> list[list[int]]:
-    homes: dict[Node, list[int]] = {}
-    for i, partition in enumerate(following):
-        for node in partition.nodes:
-            homes.setdefault(node, []).append(i)
-    nowhere: list[int] = []
-    return [
-        sorted({i for node in partition.nodes for user in node.users for i in homes.get(user, nowhere)})
-        for partition in step
-    ]
+    return sequences(list(steps.values()))
 
 
 _X86 = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"

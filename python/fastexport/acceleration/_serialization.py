@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
+from fastexport._collecting import no_collection
 from fastexport.acceleration import _canonical_form, _schema_plans
 from fastexport.acceleration._known import are_known
 from fastexport.acceleration._replacement import Replacement
@@ -21,27 +19,11 @@ _DECODING = {"_dict_to_dataclass": "caf63dd8c94356b1", "_resolve_schema_cls": "6
 _ENCODING = {"_dataclass_to_dict": "b46aee3cd42da467"}
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold the garbage collector back while very many objects are made: most go away again, and without it.
-
-    Each time their number has grown by a quarter it would look at all objects of the process, which takes longer than
-    making them. Only who found it on puts it on again, so that it is not left off, whatever other threads do here.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def dict_to_dataclass(stock: Any, cls: Any, data: Any) -> Any:
     """Schema objects made of JSON values, without looking up type hints for each."""
     if are_known(stock.__wrapped__.__globals__, _DECODING):
         try:
-            with _no_collection():
+            with no_collection():
                 return _schema_plans.plan(cls).decode(data)
         except Exception:
             pass  # torch tells what is wrong, if anything
@@ -63,7 +45,7 @@ def to_json_bytes(stock: Any, obj: Any) -> bytes:
     parts = stock.__wrapped__.__globals__
     if not are_known(parts, _ENCODING):
         return stock(obj)
-    with _no_collection():
+    with no_collection():
         try:
             values = _schema_plans.plan(type(obj)).with_names(obj)
         except Exception:
@@ -85,13 +67,13 @@ def serialize_program(stock: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     names = {**torchs.__globals__, "canonicalize": check}
     function = FunctionType(torchs.__code__, names, torchs.__name__, torchs.__defaults__, torchs.__closure__)
     function.__kwdefaults__ = torchs.__kwdefaults__
-    with _no_collection():
+    with no_collection():
         return function(self, *args, **kwargs)
 
 
 def deserialize_program(stock: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A program made of objects of the schema, as torch does it, but without collecting garbage on the way."""
-    with _no_collection():
+    with no_collection():
         return stock.__wrapped__(self, *args, **kwargs)
 
 

@@ -1,0 +1,722 @@
+"""GraphModule: a graph with what its nodes refer to, called like the module it was traced from."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import linecache
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import MethodType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from fastexport import _core
+from fastexport._graph import Graph
+
+if TYPE_CHECKING:
+    from fastexport._codegen import PythonCode
+
+_ATTRIBUTE_OPS = ("get_attr", "call_module")
+_numbers = itertools.count()
+_NOTE = "in line {} of the code generated for "
+_AROUND = 2  # lines shown before and after
+
+
+class Holder:
+    """What a path leads through where there is no module; the base of what is one."""
+
+    __slots__ = ("__dict__", "__weakref__")
+
+
+class _Weights:
+    """The weights of a program below a prefix, as attributes."""
+
+    def __init__(self, values: Mapping[str, Any], prefix: str) -> None:
+        self.__dict__.update(_values=values, _prefix=prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _weight(self._values, self._prefix + name)
+
+
+def _weight(values: Mapping[str, Any], path: str) -> Any:
+    if path in values:
+        return values[path]
+    if any(name.startswith(path + ".") for name in values):
+        return _Weights(values, path + ".")
+    raise AttributeError(path)
+
+
+class GraphModule(Holder):
+    """A graph with the modules, parameters, buffers and constants that its nodes refer to.
+
+    It is called like a module: code is generated and compiled at the first call, once, and run by torch. It is a light
+    holder and not a torch.nn.Module, so that it works, but for running, without torch: attributes, parameters, buffers
+    and submodules are reached under the names they have there. `to_fx` gives the torch.fx.GraphModule, for hooks, moves
+    between devices, and whatever else a torch.nn.Module offers.
+
+    Args:
+        root: a torch.nn.Module, another GraphModule, or a mapping from the targets of nodes to their values. What nodes
+            name is taken over, not copied.
+        graph: the `Graph`; this becomes its owning module.
+        class_name: how it is called in printed code.
+
+    Attributes:
+        meta: a dict for notes about the module.
+        training: what `train` and `eval` set.
+
+    Raises:
+        TypeError: graph is no fastexport Graph, or root none of the above.
+        RuntimeError: a node names what a mapping lacks.
+        AttributeError: a node names what a module lacks.
+
+    Example:
+        >>> import operator, fastexport
+        >>> g = fastexport.Graph()
+        >>> x, weight = g.placeholder("x"), g.get_attr("scale")
+        >>> out = g.output(g.call_function(operator.mul, (x, weight)))
+        >>> module = fastexport.GraphModule({"scale": 3}, g)
+        >>> module(2), module.scale
+        (6, 3)
+    """
+
+    __slots__ = ("_class_name", "_code", "_forward", "_graph", "_values", "meta", "training")
+
+    _graph: Graph
+    _values: Mapping[str, Any]  # weights of a program, besides the attributes
+    _code: PythonCode | None
+    _forward: Callable[..., Any] | None
+
+    def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"a fastexport GraphModule takes a fastexport Graph, not {type(graph).__name__}")
+        self._start(graph, {}, {}, class_name)
+        self.training = bool(getattr(root, "training", True))
+        if isinstance(root, Mapping):
+            self._take_values(root)
+        elif isinstance(root, GraphModule) or _is_module(root):
+            self._take_attributes(root)
+        else:
+            raise TypeError(f"root is a torch.nn.Module, a GraphModule or a mapping, not {type(root).__name__}")
+        graph.owning_module = self
+
+    @classmethod
+    def of_program(cls, graph: Graph, values: Mapping[str, Any], meta: dict[str, Any]) -> GraphModule:
+        """A module over the graph of an exported program, whose weights stay where they are."""
+        module: GraphModule = object.__new__(cls)
+        module._start(graph, values, meta, "GraphModule")
+        for path, subgraph in (graph.subgraphs or {}).items():
+            module._install(path, cls.of_program(subgraph, values, {}))
+        return module
+
+    def _start(self, graph: Graph, values: Mapping[str, Any], meta: dict[str, Any], class_name: str) -> None:
+        self._graph, self._values, self.meta, self._class_name = graph, values, meta, class_name
+        self._code = self._forward = None
+        self.training = True
+
+    # ---- attributes
+
+    def _take_values(self, root: Mapping[str, Any]) -> None:
+        subgraphs = self._graph.subgraphs or {}
+        values: dict[str, Any] = {}
+        for node in self._graph.nodes:
+            if node.op in _ATTRIBUTE_OPS:
+                if node.target not in root and node.target not in subgraphs:
+                    raise RuntimeError(f"node {node.name!r} refers to {node.target!r}, which root has not got")
+                values[node.target] = root.get(node.target)
+        for path in sorted(values, key=lambda path: path.count(".")):  # what holds others comes before them
+            self._install(path, values[path])
+        for path, subgraph in subgraphs.items():
+            self._install(path, GraphModule(root.get(path, {}), subgraph))
+
+    def _take_attributes(self, root: Any) -> None:
+        for node in self._graph.nodes:
+            if node.op in _ATTRIBUTE_OPS:
+                self._take_attribute(root, node.target)
+        for path, subgraph in (self._graph.subgraphs or {}).items():
+            child = attribute(root, path)
+            self._install(path, GraphModule(child, subgraph, _class_name_of(child)))
+
+    def _take_attribute(self, root: Any, path: str) -> None:
+        """As torch.fx does: what leads to the attribute becomes an empty module, unless root's own is there already."""
+        at: Any = self
+        *prefix, name = path.split(".")
+        for part in prefix:
+            root, known = attribute(root, part), attribute(at, part, None)
+            if known is root:
+                return
+            at = _holder_in(at, part) if known is None else known
+        _put(at, name, attribute(root, name))
+
+    def _install(self, path: str, value: Any) -> None:
+        at: Any = self
+        *prefix, name = path.split(".")
+        for part in prefix:
+            known = attribute(at, part, None)
+            at = _holder_in(at, part) if known is None else known
+        _put(at, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in GraphModule.__slots__ or name.startswith("__"):  # copy and pickle look before anything is there
+            raise AttributeError(name)
+        try:
+            return _weight(self._values, name)
+        except AttributeError:
+            known = ", ".join(self.__dict__) or "none"
+            raise AttributeError(f"the module has no {name!r}; its attributes: {known}") from None
+
+    def _member(self, name: str) -> Any:
+        """What the graph refers to by a name, also where something of the class has that name."""
+        return self.__dict__[name] if name in self.__dict__ else self.__getattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__})
+
+    def __repr__(self) -> str:
+        return f"<fastexport.GraphModule of {len(self._graph.nodes)} nodes>"
+
+    # ---- the graph and its code
+
+    @property
+    def graph(self) -> Graph:
+        """The graph. Assigning another has code generated anew, when it is next looked at."""
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"the graph of a fastexport GraphModule is a fastexport Graph, not {type(graph).__name__}")
+        self._graph = graph
+        graph.owning_module = self
+        self._code = self._forward = None
+
+    @property
+    def code(self) -> str:
+        """The Python code of the graph, as of the last `recompile` or, without one, of the first look."""
+        return self._python_code().src
+
+    def _python_code(self) -> PythonCode:
+        if self._code is None:
+            info = getattr((self._graph.extras or {}).get("_codegen"), "pytree_info", None)
+            if info is not None:  # the code asks for them
+                self.__dict__.update(_in_spec=info.in_spec, _out_spec=info.out_spec)
+            self._code = self._graph.python_code("self")
+        return self._code
+
+    def recompile(self) -> PythonCode:
+        """Generate the code of the graph as it is now; it is compiled at the next call."""
+        self._code = self._forward = None
+        return self._python_code()
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """The compiled code, bound to the values the graph refers to."""
+        if self._forward is None:
+            self._forward = _compiled(self)
+        return self._forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph.
+
+        Raises:
+            Exception: whatever a node raises, with a note of the line of generated code and the node.
+        """
+        forward = self.forward
+        try:
+            return forward(*args, **kwargs)
+        except Exception as error:
+            _explain(error, forward.__code__.co_filename, self)
+            raise
+
+    # ---- submodules
+
+    def get_submodule(self, target: str) -> Any:
+        """The submodule at a path; "" is the module itself.
+
+        Raises:
+            AttributeError: there is none.
+        """
+        found = attribute(self, target) if target else self
+        if not _is_submodule(found):
+            raise AttributeError(f"{target!r} is no module")
+        return found
+
+    def add_submodule(self, target: str, m: Any) -> bool:
+        """Put a module at a path, with empty modules on the way where nothing is.
+
+        Returns:
+            Whether it was put there: not when something on the way is no module.
+
+        Raises:
+            TypeError: m is no module.
+            KeyError: the name is empty, or of something that this class has itself, as in torch.
+        """
+        if not _is_submodule(m):
+            raise TypeError(f"add_submodule takes a GraphModule or a torch.nn.Module, not {type(m).__name__}")
+        at: Any = self
+        *prefix, name = target.split(".")
+        if not all((*prefix, name)):
+            raise KeyError(f"a part of the name {target!r} is empty")
+        first = target.partition(".")[0]
+        if hasattr(GraphModule, first):
+            raise KeyError(f"{first!r} is an attribute of GraphModule itself; give the module another name")
+        for part in prefix:
+            known = getattr(at, part, None)
+            at = _holder_in(at, part) if known is None else known
+            if not _is_submodule(at):
+                return False
+        _put(at, name, m)
+        self._forward = None
+        return True
+
+    def delete_submodule(self, target: str) -> bool:
+        """Delete the module at a path.
+
+        Returns:
+            Whether there was one.
+        """
+        *prefix, name = target.split(".")
+        try:
+            at = self.get_submodule(".".join(prefix))
+            if not _is_submodule(getattr(at, name)):
+                return False
+            delattr(at, name)
+        except AttributeError:
+            return False
+        self._forward = None
+        return True
+
+    def delete_all_unused_submodules(self) -> None:
+        """Delete the modules that no node calls, takes an attribute from, or reaches others through."""
+        used: set[str] = {""}
+        for node in self._graph.nodes:
+            if node.op not in _ATTRIBUTE_OPS:
+                continue
+            used.update(itertools.accumulate(node.target.split("."), lambda a, b: f"{a}.{b}"))
+            found = attribute(self, node.target, None)
+            if node.op == "call_module" and found is not None:
+                used.update(f"{node.target}.{name}" for name, _ in _modules_below(found))
+        for name in [name for name, _ in self.named_modules() if name not in used]:
+            self.delete_submodule(name)
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """The modules that are attributes of this one, by name."""
+        yield from ((name, value) for name, value in list(self.__dict__.items()) if _is_submodule(value))
+
+    def children(self) -> Iterator[Any]:
+        """The modules that are attributes of this one."""
+        yield from (module for _, module in self.named_children())
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """This module under the name "", and all modules below it by path; each once."""
+        yield "", self
+        yield from _modules_below(self)
+
+    def modules(self) -> Iterator[Any]:
+        """This module and all below it."""
+        yield from (module for _, module in self.named_modules())
+
+    def train(self, mode: bool = True) -> GraphModule:
+        """Set ``training`` here and in all modules below."""
+        self.training = mode
+        for module in self.children():
+            if hasattr(module, "train"):
+                module.train(mode)
+        return self
+
+    def eval(self) -> GraphModule:
+        """The same as ``train(False)``."""
+        return self.train(False)
+
+    # ---- parameters and buffers
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """The parameters by path; each once."""
+        yield from _tensors(self, "named_parameters", prefix, set())
+
+    def parameters(self) -> Iterator[Any]:
+        """The parameters."""
+        yield from (value for _, value in self.named_parameters())
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """The tensors that are no parameters, by path; each once."""
+        yield from _tensors(self, "named_buffers", prefix, set())
+
+    def buffers(self) -> Iterator[Any]:
+        """The tensors that are no parameters."""
+        yield from (value for _, value in self.named_buffers())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers by path."""
+        return {**dict(self.named_parameters()), **dict(self.named_buffers())}
+
+    def get_parameter(self, target: str) -> Any:
+        """The parameter at a path.
+
+        Raises:
+            AttributeError: there is none.
+        """
+        value = attribute(self, target)
+        if not _is_tensor(value, parameter=True):
+            raise AttributeError(f"{target!r} is no parameter")
+        return value
+
+    def get_buffer(self, target: str) -> Any:
+        """The buffer at a path.
+
+        Raises:
+            AttributeError: there is none.
+        """
+        value = attribute(self, target)
+        if not _is_tensor(value, parameter=False):
+            raise AttributeError(f"{target!r} is no buffer")
+        return value
+
+    # ---- text
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        *,
+        fast_sympy_print: bool = False,
+        expanded_def: bool = False,
+        additional_meta: list[str] | None = None,
+    ) -> str:
+        """The code with types and places of origin, and that of the modules below.
+
+        Args:
+            print_output: print it, too.
+            include_stride: show strides of tensors.
+            include_device: show devices of tensors.
+            colored: with colours for terminals.
+            fast_sympy_print: as torch.fx has it; expressions are printed by fastexport either way.
+            expanded_def: parameters on lines of their own.
+            additional_meta: keys of ``node.meta`` to be shown, too.
+        """
+        options = {
+            "include_stride": include_stride,
+            "include_device": include_device,
+            "colored": colored,
+            "additional_meta": additional_meta,
+        }
+        text = _readable(self, self._class_name, expanded_def, options)
+        if print_output:
+            print(text)
+        return text
+
+    # ---- copies and torch
+
+    def to_fx(self) -> Any:
+        """The torch.fx.GraphModule of the same graph, with the same modules, parameters and buffers."""
+        module = self._graph.to_fx(_values_for_torch(self))
+        module.train(self.training)
+        module.meta = dict(self.meta)
+        module.__class__.__name__ = self._class_name
+        return module
+
+    def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
+        """Write the module as a Python package, as torch.fx does; needs torch.
+
+        Args:
+            folder: made if it is missing.
+            module_name: the name of the class in it.
+
+        Raises:
+            ValueError: the code refers to an object that can't be imported.
+        """
+        from pathlib import Path
+
+        code = self._python_code()
+        imports = _imports(code.globals)
+        values = _values_for_torch(self)
+        stub = Graph()  # torch's own code need not run
+        for node in self._graph.nodes:
+            if node.op in _ATTRIBUTE_OPS:
+                stub.create_node(node.op, node.target)
+                if isinstance(values[node.target], dict):
+                    values[node.target] = attribute(self, node.target).to_fx()
+        stub.output(None)
+        module = stub.to_fx(values)
+        module._code = code.src
+        module.to_folder(folder, module_name)
+        file = Path(folder) / "module.py"
+        head = f"class {module_name}(torch.nn.Module):"
+        file.write_text(file.read_text().replace(head, imports + head, 1))
+
+    def __copy__(self) -> GraphModule:
+        return self._with(self._graph, self.__dict__, self.meta)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        graph = copy.deepcopy(self._graph, memo)
+        new = self._with(graph, {}, {})
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        new.meta = copy.deepcopy(self.meta, memo)
+        graph.owning_module = new
+        return new
+
+    def _with(self, graph: Graph, attributes: dict[str, Any], meta: dict[str, Any]) -> GraphModule:
+        new: GraphModule = object.__new__(type(self))
+        new._start(graph, self._values, meta, self._class_name)
+        new.training = self.training
+        new.__dict__.update(attributes)
+        return new
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self._graph, dict(self._values), self.meta, self._class_name, self.training, self.__dict__)
+        return object.__new__, (type(self),), state
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        graph, values, meta, class_name, training, attributes = state
+        self._start(graph, values, meta, class_name)
+        self.training = training
+        self.__dict__.update(attributes)
+        graph.owning_module = self
+
+
+# ---- attributes by path
+
+_RAISE: Any = object()
+
+
+def attribute(module: Any, path: str, default: Any = _RAISE) -> Any:
+    """What a dotted path leads to.
+
+    Raises:
+        AttributeError: it leads nowhere and no default is given.
+    """
+    for part in path.split("."):
+        try:
+            module = module._member(part) if isinstance(module, GraphModule) else getattr(module, part)
+        except AttributeError:
+            if default is _RAISE:
+                raise
+            return default
+    return module
+
+
+def subgraphs_of(graph: Graph) -> dict[str, Graph]:
+    """The graphs that nodes of a graph refer to: its subgraphs, and those of GraphModules in its owning module."""
+    found = dict(graph.subgraphs or {})
+    owner = graph.owning_module
+    if owner is None:
+        return found
+    for op in _ATTRIBUTE_OPS:
+        for node in graph.find_nodes(op=op):
+            if node.target not in found:
+                value = attribute(owner, node.target, None)
+                ours = value if isinstance(value, GraphModule) else _graph_module_of(value)
+                if ours is not None:
+                    found[node.target] = ours._graph
+    return found
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def _is_submodule(value: Any) -> bool:
+    return isinstance(value, Holder) or _is_module(value)
+
+
+def _is_tensor(value: Any, *, parameter: bool) -> bool:
+    if isinstance(value, _core.Tensor):
+        return bool(value.is_param) is parameter
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and isinstance(value, torch.nn.Parameter) is parameter
+
+
+def _holder_in(at: Any, name: str) -> Any:
+    """A new empty module under a name: one of torch's where torch is, for what asks for its class."""
+    torch = sys.modules.get("torch")
+    holder = torch.nn.Module() if torch is not None else Holder()
+    _put(at, name, holder)
+    return holder
+
+
+def _put(at: Any, name: str, value: Any) -> None:
+    if name.startswith("__") and hasattr(Holder, name):
+        raise ValueError(f"{name!r} is an attribute that every object has; a target must have another name")
+    if isinstance(at, GraphModule):
+        at.__dict__[name] = value
+    elif _is_module(at) and _is_tensor(value, parameter=False) and not isinstance(value, _core.Tensor):
+        at.register_buffer(name, value)
+    else:
+        setattr(at, name, value)
+
+
+def _class_name_of(module: Any) -> str:
+    return module._class_name if isinstance(module, GraphModule) else type(module).__name__
+
+
+def _modules_below(module: Any) -> Iterator[tuple[str, Any]]:
+    """All modules below one, by path; each once."""
+    seen = {id(module)}
+    stack = [("", module)]
+    while stack:
+        prefix, at = stack.pop()
+        if at is not module:
+            yield prefix, at
+        below = []
+        for name, child in _children(at):
+            if id(child) not in seen:
+                seen.add(id(child))
+                below.append((f"{prefix}.{name}" if prefix else name, child))
+        stack.extend(reversed(below))
+
+
+def _children(module: Any) -> list[tuple[str, Any]]:
+    if _is_module(module):
+        ours = ((name, value) for name, value in vars(module).items() if isinstance(value, Holder))
+        return [*module.named_children(), *ours]
+    return [(name, value) for name, value in vars(module).items() if _is_submodule(value)]
+
+
+def _tensors(module: Any, what: str, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The parameters, or the other tensors, of a module and those below it; each once, and its own first."""
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    if _is_module(module):
+        own = list(getattr(module, what)(prefix.removesuffix(".")))
+        children = []
+    else:
+        values = module._values if isinstance(module, GraphModule) else {}
+        wanted = [*vars(module).items(), *values.items()]
+        parameter = what == "named_parameters"
+        own = [(prefix + name, value) for name, value in wanted if _is_tensor(value, parameter=parameter)]
+        children = _children(module)
+    for path, value in own:
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield path, value
+    for name, child in children:
+        yield from _tensors(child, what, f"{prefix}{name}.", seen)
+
+
+# ---- running
+
+
+def _compiled(module: GraphModule) -> Callable[..., Any]:
+    code = module._python_code()
+    name = f"<fastexport.GraphModule {next(_numbers)}>"
+    namespace = dict(code.globals)
+    exec(compile(code.src, name, "exec", dont_inherit=True), namespace)
+    function = namespace[_function_name(module)]
+    # Tracebacks show lines of the code for as long as there is the function.
+    linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
+    weakref.finalize(function, linecache.cache.pop, name, None)
+    return MethodType(function, _runner(module))
+
+
+def _function_name(module: GraphModule) -> str:
+    codegen = (module._graph.extras or {}).get("_codegen")
+    return "forward" if codegen is None else codegen._func_name
+
+
+def _runner(module: GraphModule) -> Any:
+    """What attributes are looked up in when the code runs.
+
+    It is the module, or an object with the same attributes where they are no tensors of torch yet, or are called like
+    something of the class.
+    """
+    targets = {node.target: node.op for node in module._graph.nodes if node.op in _ATTRIBUTE_OPS}
+    found = {path: attribute(module, path, None) for path, op in targets.items() if op == "get_attr"}
+    ours = {target: value for target, value in found.items() if isinstance(value, _core.Tensor)}
+    if not ours and not any(hasattr(GraphModule, target.split(".")[0]) for target in targets):
+        return module
+    from fastexport._tensors import to_torch_all
+
+    runner = SimpleNamespace(**module.__dict__)
+    for path, value in {**found, **to_torch_all(ours)}.items():
+        at: Any = runner
+        *prefix, name = path.split(".")
+        for part in prefix:
+            if not isinstance(vars(at).get(part), SimpleNamespace):
+                setattr(at, part, SimpleNamespace())
+            at = getattr(at, part)
+        setattr(at, name, value)
+    return runner
+
+
+def _explain(error: Exception, file: str, module: GraphModule) -> None:
+    """Note at an exception which line of generated code raised it."""
+    lines = [summary.lineno for summary in traceback.extract_tb(error.__traceback__) if summary.filename == file]
+    if not lines or any(note.startswith(_NOTE[:8]) for note in getattr(error, "__notes__", ())):
+        return
+    at = lines[-1] or 0
+    near = [(number, line) for number, line in enumerate(linecache.getlines(file), 1) if abs(number - at) <= _AROUND]
+    shown = [f"{'->' if number == at else '  '} {line.rstrip()}" for number, line in near if line.strip()]
+    error.add_note(_NOTE.format(at) + f"{module._class_name}:\n" + "\n".join(shown))
+
+
+def _values_for_torch(module: GraphModule) -> dict[str, Any]:
+    """The values of a module's targets: those of subgraphs as dicts, other modules of ours as torch's."""
+    from fastexport._tensors import to_torch_all
+
+    subgraphs = module._graph.subgraphs or {}
+    values: dict[str, Any] = {}
+    made: dict[GraphModule, Any] = {}
+    for node in module._graph.nodes:
+        if node.op in _ATTRIBUTE_OPS and node.target not in values:
+            value = attribute(module, node.target)
+            if isinstance(value, GraphModule):
+                if node.target in subgraphs:
+                    value = _values_for_torch(value)
+                else:
+                    value = made[value] if value in made else made.setdefault(value, value.to_fx())
+            values[node.target] = value
+    ours = {path: value for path, value in values.items() if isinstance(value, _core.Tensor)}
+    return {**values, **to_torch_all(ours)}
+
+
+def _imports(names: dict[str, Any]) -> str:
+    """Lines that import what code refers to, but for what each package has."""
+    from fastexport import _torch
+
+    lines = []
+    for name, value in names.items():
+        if name in _torch.custom_builtins():
+            continue
+        module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if not path.isidentifier() or getattr(sys.modules.get(module or ""), path, None) is not value:
+            raise ValueError(f"the code refers to {name}, which can't be imported: {value!r}")
+        lines.append(f"from {module} import {path} as {name}\n")
+    return "".join(lines)
+
+
+# ---- text
+
+
+def _readable(module: GraphModule, name: str, expanded_def: bool, options: dict[str, Any]) -> str:
+    code = module._graph.python_code("self", verbose=True, expanded_def=expanded_def, **options)
+    text = _indented(f"class {name}(torch.nn.Module):\n" + code.src.lstrip("\n"))
+    below = [""]
+    for path, child in module.named_children():
+        ours = child if isinstance(child, GraphModule) else _graph_module_of(child)
+        if ours is not None:
+            below.append(_readable(ours, path, False, options))
+    return text + _indented("\n".join(below))
+
+
+def _indented(text: str) -> str:
+    """All lines but the first, four columns to the right; blank ones are empty."""
+    first, *rest = text.split("\n")
+    return "\n".join((first, *("    " + line if line.strip() else "" for line in rest)))
+
+
+def _graph_module_of(module: Any) -> GraphModule | None:
+    """A module of torch.fx read into one of ours; None for any other."""
+    fx = sys.modules.get("torch.fx")
+    if fx is None or not isinstance(module, fx.GraphModule):
+        return None
+    from fastexport import _torch
+
+    return GraphModule.of_program(_torch.from_fx(module), {}, {})

@@ -1,0 +1,219 @@
+"""Shapes and fake tensors of all nodes, found by running the graph with torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastexport._graph import Graph
+from fastexport._passes import _own_graph
+from fastexport._results import PassResult
+from fastexport._tensor_meta import TensorMeta
+
+__all__ = ["propagate_shapes", "refresh_fake_tensors"]
+
+
+def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None) -> PassResult:
+    """Run a graph on example inputs and note what each node gives. Needs torch.
+
+    Each node gets ``meta["type"]`` and, where it gives tensors, ``meta["tensor_meta"]``: what ShapeProp of torch.fx
+    notes, which runs the graph here too.
+
+    Args:
+        g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram.
+        *args: one for each placeholder of a graph, or for each input that a caller gives to a program.
+        fake_mode: a FakeTensorMode to run in, where nothing is computed.
+
+    Returns:
+        A `PassResult`; true when an entry is another than before.
+
+    Raises:
+        TypeError: g is none of these.
+        ValueError: a program takes another number of inputs.
+        RuntimeError: a node raises; the exception's cause tells why.
+
+    Example:
+        >>> import torch
+        >>> g = Graph()
+        >>> y = g.call_function(torch.cat, ([g.placeholder("x")] * 2,))
+        >>> out = g.output(y)
+        >>> bool(propagate_shapes(g, torch.ones(2, 3))), y.meta["tensor_meta"].shape
+        (True, torch.Size([4, 3]))
+    """
+
+    def run(module: Any, values: list[Any]) -> None:
+        from torch.fx.passes.shape_prop import ShapeProp
+
+        ShapeProp(module, fake_mode).propagate(*values)
+
+    return _propagate("propagate_shapes", g, args, run, ("tensor_meta", "type", "unbacked_bindings"))
+
+
+def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any) -> PassResult:
+    """Compute ``meta["val"]`` of all nodes anew, without computing values. Needs torch.
+
+    Args:
+        g: as for `propagate_shapes`.
+        mode: the FakeTensorMode; None: that of the fake tensors in the meta of the placeholders, or else a new one.
+        *args: tensors, fake or not, one for each placeholder of a graph, or for each input that a caller gives to a
+            program; none: what the meta of the placeholders tells.
+
+    Returns:
+        A `PassResult`; true when an entry is another than before. A graph that was read from a file gets `TensorMeta`.
+
+    Raises:
+        TypeError: g is none of these.
+        ValueError: an input is neither given nor told by meta, or a program takes another number of inputs.
+        Exception: what a node raises.
+
+    Source: FakeTensorProp in torch/fx/passes/fake_tensor_prop.py of torch 2.13, which does it.
+
+    Example:
+        >>> import torch
+        >>> g = Graph()
+        >>> y = g.call_function(torch.cat, ([g.placeholder("x")] * 2,))
+        >>> out = g.output(y)
+        >>> bool(refresh_fake_tensors(g, None, torch.ones(2, 3))), y.meta["val"].shape
+        (True, torch.Size([4, 3]))
+    """
+
+    def run(module: Any, values: list[Any]) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+        chosen = mode
+        for value in values if chosen is None else ():
+            chosen = chosen or getattr(value, "fake_mode", None)
+        if chosen is None:
+            chosen = FakeTensorMode(allow_non_fake_inputs=True)
+        with chosen:
+            values = [_tensor_like(value) if isinstance(value, TensorMeta) else value for value in values]
+        FakeTensorProp(module, chosen).propagate(*values)
+
+    return _propagate("refresh_fake_tensors", g, args or None, run, ("val", "unbacked_bindings"))
+
+
+def _tensor_like(meta: TensorMeta) -> Any:
+    import torch
+
+    from fastexport._dtypes import to_torch
+
+    return torch.empty_strided(meta.shape, meta.stride, dtype=to_torch(meta.dtype), device=to_torch(meta.device))
+
+
+# ---- graphs and programs
+
+
+def _propagate(
+    name: str, g: Any, args: tuple[Any, ...] | None, run: Callable[[Any, list[Any]], None], keys: tuple[str, ...]
+) -> PassResult:
+    start = time.perf_counter()
+    own = _own_graph(g)
+    if own is None:
+        from fastexport import _adapter
+
+        with _adapter.native_edit(g) as native:
+            result = _propagate(name, native, args, run, keys)
+    else:
+        graph, values = (own, args) if own is g else (own, _program_inputs(g, args))
+        root = graph.owning_module
+        module = graph.to_fx(_empty_module() if root is None else root)
+        if values is None:
+            values = [_told(node) for node in graph.nodes if node.op == "placeholder"]
+        run(module, list(values))
+        result = PassResult(name, _take_over(graph, module, keys, of_program=own is not g))
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _empty_module() -> Any:
+    import torch
+
+    return torch.nn.Module()
+
+
+def _told(node: Any) -> Any:
+    value = node.meta.get("val")
+    if value is None and "val" not in node.meta:
+        raise ValueError(f"the input {node.name!r} has no meta['val']; give the inputs")
+    return value
+
+
+def _program_inputs(program: Any, args: tuple[Any, ...] | None) -> list[Any] | None:
+    """What a program's graph takes, when a caller gives these."""
+    if args is None:
+        return None
+    from fastexport._core import Tensor
+    from fastexport._signature import InputKind
+    from fastexport._tensors import to_torch_all
+
+    given, values, ours = iter(args), [], {}
+    inputs = program.graph_signature.input_specs
+    users = sum(spec.kind is InputKind.USER_INPUT for spec in inputs)
+    if users != len(args):
+        raise ValueError(f"the program takes {users} inputs, flat, but {len(args)} are given")
+    for spec in inputs:
+        if spec.kind is InputKind.USER_INPUT:
+            values.append(next(given))
+            continue
+        held = program.state_dict if spec.target in program.state_dict else program.constants
+        value = held[spec.target]
+        if isinstance(value, Tensor):
+            ours[spec.target] = value
+        values.append(value)
+    if ours:
+        converted = to_torch_all(ours)
+        places = {id(value): path for path, value in ours.items()}
+        values = [converted[places[id(value)]] if id(value) in places else value for value in values]
+    return values
+
+
+def _take_over(graph: Graph, module: Any, keys: tuple[str, ...], *, of_program: bool) -> bool:
+    """Give the nodes the entries that torch has noted at its own; whether any is another than before.
+
+    The output of a program has no value of its own.
+    """
+    modified = False
+    is_from_file = graph._file_version is not None
+    for node, noted in zip(graph.nodes, module.graph.nodes, strict=True):
+        for key in keys:
+            if key not in noted.meta or (of_program and key == "val" and node.op == "output"):
+                continue
+            value = noted.meta[key]
+            if is_from_file and key == "val":
+                value = _as_file_meta(value, node.meta.get("val"))
+            if not _is_same(node.meta.get(key), value):
+                node.meta[key] = value
+                modified = True
+    for path, subgraph in (graph.subgraphs or {}).items():
+        modified |= _take_over(subgraph, module.get_submodule(path), keys, of_program=of_program)
+    return modified
+
+
+def _as_file_meta(value: Any, old: Any) -> Any:
+    """What a graph from a file holds of a value. Gradients are not looked into: what was said of them stays."""
+    if isinstance(value, (list, tuple)):
+        known = old if isinstance(old, (list, tuple)) and len(old) == len(value) else [None] * len(value)
+        return tuple(map(_as_file_meta, value, known))
+    if not hasattr(value, "dtype") or not hasattr(value, "stride"):
+        return value
+    meta = TensorMeta.of(value)
+    return meta.replace(requires_grad=old.requires_grad) if isinstance(old, TensorMeta) else meta
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if isinstance(new, (list, tuple)) and not hasattr(new, "_fields"):
+        return (
+            isinstance(old, (list, tuple))
+            and len(old) == len(new)
+            and all(_is_same(a, b) for a, b in zip(old, new, strict=True))
+        )
+    if type(old) is not type(new):
+        return False
+    if not hasattr(new, "dtype") or not callable(getattr(new, "stride", None)):
+        return bool(old == new)
+    same = old.shape == new.shape and old.stride() == new.stride() and old.dtype == new.dtype
+    return same and old.device == new.device and getattr(old, "fake_mode", None) is getattr(new, "fake_mode", None)
