@@ -266,7 +266,7 @@ static int copy_tree(world *w, fe_error *err)
     fe_seq *copy;
     const uint32_t objects[] = {w->object};
 
-    if (fe_seq_copy(w->g, &(fe_value_map){NULL, objects}, w->args, &copy, err) < 0) {
+    if (fe_seq_copy(w->g, &(fe_value_map){.objects = objects}, w->args, &copy, err) < 0) {
         CHECK(!copy);
         return -1;
     }

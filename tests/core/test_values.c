@@ -88,7 +88,7 @@ static void test_empty_and_too_long(void)
 
     fe_seq_free(g, NULL);
     CHECK_INT(fe_seq_node_count(NULL), 0);
-    DO(fe_seq_copy(g, &(fe_value_map){NULL, NULL}, NULL, &copy, &err));
+    DO(fe_seq_copy(g, &(fe_value_map){.nodes = NULL}, NULL, &copy, &err));
     CHECK(!copy);
     fe_seq *s = seq_new(g, 0);
     CHECK_INT(s->len, 0);
@@ -111,7 +111,7 @@ static void test_copy(void)
     map[type] = object_new(h);
     nodes[node(g, "x")] = node(h, "x");
     nodes[node(g, "y")] = node(h, "y");
-    DO(fe_seq_copy(h, &(fe_value_map){nodes, map}, s, &copy, &err));
+    DO(fe_seq_copy(h, &(fe_value_map){.nodes = nodes, .objects = map}, s, &copy, &err));
     CHECK(copy->items[5].as.string == str(h, "text"));
     CHECK_INT(copy->items[6].as.object, map[object]);
     CHECK_INT(copy->items[7].as.seq->type, map[type]);
@@ -125,7 +125,7 @@ static void test_copy(void)
     CHECK_INT(h->object_refs[map[object]], 1);
 
     /* Within one graph, without maps. */
-    DO(fe_seq_copy(g, &(fe_value_map){NULL, NULL}, s, &copy, &err));
+    DO(fe_seq_copy(g, &(fe_value_map){.nodes = NULL}, s, &copy, &err));
     CHECK(fe_value_equal(value_seq(FE_TUPLE, s), value_seq(FE_TUPLE, copy), NULL));
     CHECK(fe_value_hash(value_seq(FE_TUPLE, s), NULL) == fe_value_hash(value_seq(FE_TUPLE, copy), NULL));
     fe_graph_free(g);
@@ -227,7 +227,7 @@ static void test_depth(void)
     }
     s->items[0] = value_node(node(g, "x"));
     CHECK_INT(fe_seq_node_count(top), 1);
-    DO(fe_seq_copy(g, &(fe_value_map){NULL, NULL}, top, &copy, &err));
+    DO(fe_seq_copy(g, &(fe_value_map){.nodes = NULL}, top, &copy, &err));
     CHECK(fe_value_equal(value_seq(FE_TUPLE, top), value_seq(FE_TUPLE, copy), NULL));
     CHECK(fe_value_hash(value_seq(FE_TUPLE, top), NULL) == fe_value_hash(value_seq(FE_TUPLE, copy), NULL));
     fe_seq_free(g, copy);

@@ -482,8 +482,8 @@ static void set_argument(opened *o, const char *name, uint32_t index, fe_value v
     fe_seq *args, *kwargs;
     uint32_t id = node(g, name);
 
-    DO(fe_seq_copy(g, &(fe_value_map){NULL, NULL}, g->details[id].args, &args, &err));
-    DO(fe_seq_copy(g, &(fe_value_map){NULL, NULL}, g->details[id].kwargs, &kwargs, &err));
+    DO(fe_seq_copy(g, &(fe_value_map){.nodes = NULL}, g->details[id].args, &args, &err));
+    DO(fe_seq_copy(g, &(fe_value_map){.nodes = NULL}, g->details[id].kwargs, &kwargs, &err));
     fe_value_free(g, args->items[index]);
     args->items[index] = v;
     DO(fe_node_set_arguments(g, id, args, kwargs, &err));
