@@ -331,6 +331,8 @@ def markdown(result: dict[str, Any]) -> str:
         "- Targets are for graphs of 10,000 nodes; growth is judged at a million.",
         "- Stages with and without `accelerate()`, their targets and what bounds them: [PIPELINE.md](PIPELINE.md).",
         "- `.pt2` files beside `torch.export`, likewise: [FILES.md](FILES.md).",
+        "- Programs of torch, in and out, beside `torch.export`: [PROGRAMS.md](PROGRAMS.md).",
+        "- Code, patterns, passes and tracing beside `torch.fx`: [FX.md](FX.md).",
     ]
     for graph, group in by_graph(result["rows"]).items():
         lines += ["", f"## {graph}", ""]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,16 +73,24 @@ def test_bench_pipeline(tmp_path: Path) -> None:
     assert all(row["stage"] in report.read_text() and row["ratio"]["median"] > 0 for row in rows)
 
 
+def bench(tmp_path: Path, script: str, only: str) -> list[Any]:
+    """Rows of a quick run, each of which stands in what it printed and in its report."""
+    results, report = tmp_path / "results.json", tmp_path / "REPORT.md"
+    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
+    done = command(f"benchmarks/{script}.py", *options)
+    assert done.returncode == 0, done.stderr
+    rows: list[Any] = json.loads(results.read_text())["rows"]
+    for row in rows:
+        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
+    return rows
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="measures memory and reads the way Linux tells them")
 def test_bench_files(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("yyjson")
-    results, report = tmp_path / "results.json", tmp_path / "FILES.md"
     only = r"str.*, llama|peak.*yyjson|growth of str"
-    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
-    done = command("benchmarks/files.py", *options)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(results.read_text())["rows"]
+    rows = bench(tmp_path, "files", only)
     assert [row["job"] for row in rows] == [
         "str(graph)",
         "peak memory of load, by yyjson's tree",
@@ -89,18 +98,13 @@ def test_bench_files(tmp_path: Path) -> None:
     ]
     for row in rows:
         assert min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"]) > 0
-        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="measures memory the way Linux tells it")
 def test_bench_programs(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    results, report = tmp_path / "results.json", tmp_path / "PROGRAMS.md"
     only = r"(save|verify|edit).*dynamic|40 unused, from a file|peak.*weights,"
-    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
-    done = command("benchmarks/programs.py", *options)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(results.read_text())["rows"]
+    rows = bench(tmp_path, "programs", only)
     assert [row["job"] for row in rows] == [
         "save(torch_program, path)",
         "torch.export.save, accelerate()",
@@ -114,27 +118,12 @@ def test_bench_programs(tmp_path: Path) -> None:
     for row in rows:
         least = min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"])
         assert least > 0 or row["unit"] == "MB" and least == 0  # a process may have had enough memory before
-        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
-
-
-def test_bench_programs_of_nothing() -> None:
-    done = command("benchmarks/programs.py", "--quick", "--only", "no such row")
-    assert done.returncode == 2 and "no row" in done.stderr
-
-
-def test_bench_files_of_nothing() -> None:
-    done = command("benchmarks/files.py", "--quick", "--only", "no such row")
-    assert done.returncode == 2 and "no row" in done.stderr
 
 
 def test_bench_fx(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    results, report = tmp_path / "results.json", tmp_path / "FX.md"
     only = r"^(python_code|.*replace_pattern|SubgraphMatcher.match|diff).*(synthetic|add-relu chain)|^symbolic_trace"
-    options = ["--quick", "--only", only, "--json", str(results), "--markdown", str(report)]
-    done = command("benchmarks/fx.py", *options)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(results.read_text())["rows"]
+    rows = bench(tmp_path, "fx", only)
     chain = ["replace_pattern, add to sub", "replace_pattern, add to sub, in place"]
     assert [row["job"] for row in rows] == [
         "python_code",
@@ -151,9 +140,9 @@ def test_bench_fx(tmp_path: Path) -> None:
     ]
     for row in rows:
         assert min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"]) > 0
-        assert row["job"] in done.stdout and f"| {row['job']} | {row['file']} |" in report.read_text()
 
 
-def test_bench_fx_of_nothing() -> None:
-    done = command("benchmarks/fx.py", "--quick", "--only", "no such row")
+@pytest.mark.parametrize("script", ["files", "programs", "fx"])
+def test_bench_without_rows(script: str) -> None:
+    done = command(f"benchmarks/{script}.py", "--quick", "--only", "no such row")
     assert done.returncode == 2 and "no row" in done.stderr
