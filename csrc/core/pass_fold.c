@@ -21,8 +21,8 @@ static bool is_computable(const fe_graph *g, uint32_t id, const uint32_t *facts,
     const fe_dce_options keep_all = {.keep_random = true};
     const fe_node *n = &g->nodes[id];
 
-    return (n->op == FE_OP_CALL_FUNCTION || n->op == FE_OP_CALL_METHOD) && !(facts[n->target] & FE_MEMORY_SINGLE) &&
-           fe_node_effect(g, id, &keep_all) == FE_REASON_UNUSED && has_constant_operands(g, id, nodes);
+    return (n->op == FE_OP_CALL_FUNCTION || n->op == FE_OP_CALL_METHOD) && has_constant_operands(g, id, nodes) &&
+           !(facts[n->target] & FE_MEMORY_SINGLE) && fe_node_effect(g, id, &keep_all) == FE_REASON_UNUSED;
 }
 
 static bool is_needed(const fe_graph *g, uint32_t id, const uint8_t *nodes)
@@ -34,28 +34,40 @@ static bool is_needed(const fe_graph *g, uint32_t id, const uint8_t *nodes)
     return false;
 }
 
-static void mark(fe_graph *g, const uint32_t *facts, const fe_memory *memory, uint8_t *nodes)
+/* Returns whether anything can be computed from other values. */
+static bool mark(fe_graph *g, const uint32_t *facts, const fe_memory *memory, uint8_t *nodes)
 {
+    bool any = false;
+
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
         if (memory && memory->written[fe_memory_region(memory, id)])
             nodes[id] = 0;
-        else if (!(nodes[id] & FE_FOLD_KNOWN) && is_computable(g, id, facts, nodes))
+        else if (!(nodes[id] & FE_FOLD_KNOWN) && is_computable(g, id, facts, nodes)) {
             nodes[id] = FE_FOLD_COMPUTE;
+            any |= g->nodes[id].edge_count > 0;
+        }
     }
-    for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
+    for (uint32_t id = g->nodes[FE_ROOT].next; any && id != FE_ROOT; id = g->nodes[id].next) {
         if (nodes[id] & FE_FOLD_COMPUTE && g->nodes[id].edge_count && is_needed(g, id, nodes))
             nodes[id] |= FE_FOLD_KEEP;
     }
+    return any;
+}
+
+static void unmark_computed(const fe_graph *g, uint8_t *nodes)
+{
+    for (uint32_t id = 0; id < g->node_count; id++)
+        nodes[id] &= FE_FOLD_KNOWN;
 }
 
 int fe_find_constants(fe_graph *g, const uint32_t *facts, uint8_t *nodes, fe_error *err)
 {
     fe_memory memory;
 
-    if (!fe_memory_is_written(g)) {
-        mark(g, facts, NULL, nodes);
+    /* What is written to only takes from what can be computed. */
+    if (!mark(g, facts, NULL, nodes) || !fe_memory_is_written(g))
         return 0;
-    }
+    unmark_computed(g, nodes);
     if (fe_memory_open(&memory, g, facts, err) < 0)
         return -1;
     mark(g, facts, &memory, nodes);

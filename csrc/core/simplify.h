@@ -45,7 +45,8 @@ typedef enum {
     FE_FOLD_KEEP = 1 << 2,    /* and something that can't be computed needs it */
 } fe_fold;
 
-/* Fill `nodes`, by id, of which the caller has marked those that are FE_FOLD_KNOWN. Marks are taken off whatever is written to.
+/* Fill `nodes`, by id, of which the caller has marked those that are FE_FOLD_KNOWN. Marks are taken off whatever is written to, if
+ * anything is computed from others.
  * A call that names no value is computed only for the sake of others. */
 int fe_find_constants(fe_graph *g, const uint32_t *facts, uint8_t *nodes, fe_error *err) FE_MUST_CHECK;
 

@@ -338,6 +338,7 @@ static PyMethodDef graph_methods[] = {
     {"_find_constants", (PyCFunction)(void (*)(void))Graph_find_constants, METH_FASTCALL, find_constants_doc},
     {"_remove_noops", (PyCFunction)(void (*)(void))Graph_remove_noops, METH_FASTCALL, remove_noops_doc},
     {"_nodes_holding", (PyCFunction)(void (*)(void))Graph_nodes_holding, METH_FASTCALL, nodes_holding_doc},
+    {"_meta_column", (PyCFunction)(void (*)(void))Graph_meta_column, METH_FASTCALL, meta_column_doc},
     {"_lint", FAST(Graph_lint), lint_doc},
     {"_renamed", Graph_renamed, METH_NOARGS,
      "_renamed($self, /)\n--\n\nNames of the file's nodes that have another name now, or none: {old: new or None}."},

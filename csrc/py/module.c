@@ -135,11 +135,18 @@ static int reserve_names(module_state *st)
     return result;
 }
 
+/* setup.py says what sources this is built from; python/fastexport/_build.py compares. */
+#ifndef FE_BUILD
+#define FE_BUILD ""
+#endif
+
 static int module_exec(PyObject *m)
 {
     module_state *st = state_of(m);
 
     fx_pool_init(&st->pool);
+    if (PyModule_AddStringConstant(m, "build", FE_BUILD) < 0)
+        return -1;
     return make_strings(st) < 0 || import_names(st) < 0 || reserve_names(st) < 0 || add_types(m, st) < 0 ? -1 : 0;
 }
 

@@ -266,6 +266,7 @@ int facts_of_call(const module_state *st, PyObject *node, uint8_t *node_flags);
 /* ---- owning.c ---- */
 
 #define OWNING_PARTS 16
+#define OWNING_NAMES 64
 
 typedef struct {
     PyObject *object; /* strong */
@@ -279,6 +280,10 @@ typedef struct {
     const char *path;                /* the last one */
     owning_part parts[OWNING_PARTS]; /* what led to it */
     int depth;
+    PyObject *names[OWNING_NAMES]; /* parts of paths, by a hash of their text; or NULL */
+    PyTypeObject *type;            /* of the last module, at this version; or NULL */
+    unsigned int type_version;
+    bool is_plain; /* attributes of the type's instances are found as nn.Module finds them */
 } owning_walk;
 
 void owning_walk_init(owning_walk *w, module_state *st, PyObject *owner);
@@ -345,6 +350,8 @@ void meta_notes_write(GraphObject *g, const meta_notes *n);
 void meta_notes_close(GraphObject *g, meta_notes *n); /* runs Python code where values were dropped */
 PyObject *Graph_nodes_holding(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 extern const char nodes_holding_doc[];
+PyObject *Graph_meta_column(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* meta_column.c */
+extern const char meta_column_doc[];
 /* Text of the graph, or of one node when id is not FE_ROOT. */
 PyObject *text_of(GraphObject *g, uint32_t id);
 
@@ -359,7 +366,7 @@ PyObject *report_ids(const fe_report *r, bool others); /* one column of a report
  * Nodes before that and tells what is to stand under "from_node"; it runs Python code, but nothing has been changed if it fails. */
 int graph_merge_found(GraphObject *g, PyObject *function, const fe_report *found);
 
-/* Methods of Graph, in simplify.c. */
+/* Methods of Graph, in cse.c, fold.c and noop.c. */
 PyObject *Graph_eliminate_common_subexpressions(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *Graph_find_constants(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *Graph_remove_noops(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

@@ -29,14 +29,35 @@ static int find_classes(module_state *st)
     return find_class(&st->holder, "fastexport._graph_module", st->str_holder);
 }
 
-/* Whether getattr(module, name) would end in nn.Module.__getattr__ unless the instance's dict has the name. */
-static bool is_plain_module(const module_state *st, PyObject *o, PyObject *name)
+/* Whether a class is torch.nn.Module or one of it that finds attributes in the same way. */
+static bool is_plain_class(const module_state *st, PyTypeObject *type)
 {
-    PyTypeObject *type = Py_TYPE(o), *base = (PyTypeObject *)st->nn_module;
+    PyTypeObject *base = (PyTypeObject *)st->nn_module;
 
-    return base && PyType_IsSubtype(type, base) && !_PyType_Lookup(type, name) &&
+    return base && PyType_IsSubtype(type, base) &&
            _PyType_Lookup(type, st->str_getattr) == _PyType_Lookup(base, st->str_getattr) &&
            _PyType_Lookup(type, st->str_getattribute) == _PyType_Lookup(&PyBaseObject_Type, st->str_getattribute);
+}
+
+/* Whether getattr(module, name) would end in nn.Module.__getattr__ unless the instance's dict has the name. A class has the
+ * version it had, and it is not 0, as long as neither it nor a class it inherits from was changed. */
+static bool is_plain_module(owning_walk *w, PyObject *o, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(o);
+
+    if (type != w->type || type->tp_version_tag != w->type_version || !w->type_version) {
+        w->is_plain = is_plain_class(w->st, type);
+        Py_XSETREF(w->type, (PyTypeObject *)Py_NewRef(type));
+        w->type_version = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+    }
+    return w->is_plain && !_PyType_Lookup(type, name);
+}
+
+/* What a dict has under a name: a new reference, or NULL. */
+static PyObject *entry(PyObject *dict, PyObject *name)
+{
+    return dict && PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) ? Py_XNewRef(PyDict_GetItemWithError(dict, name))
+                                                                    : NULL;
 }
 
 /* What nn.Module.__getattr__ would find, or NULL: a new reference; exceptions are left to the slow way. */
@@ -49,21 +70,17 @@ static PyObject *plain_attribute(const module_state *st, PyObject *module, PyObj
         PyErr_Clear();
         return NULL;
     }
-    if (PyDict_CheckExact(dict))
-        found = Py_XNewRef(PyDict_GetItemWithError(dict, name));
-    for (int i = 0; PyDict_CheckExact(dict) && !found && i < 3; i++) {
-        PyObject *table = PyDict_GetItemWithError(dict, tables[i]);
-        if (table && PyDict_CheckExact(table))
-            found = Py_XNewRef(PyDict_GetItemWithError(table, name));
-    }
+    found = entry(dict, name);
+    for (int i = 0; PyDict_CheckExact(dict) && !found && i < 3; i++)
+        found = entry(PyDict_GetItemWithError(dict, tables[i]), name);
     Py_DECREF(dict);
     return found;
 }
 
 /* getattr(o, name, None): a new reference, NULL with an exception. */
-static PyObject *attribute(const module_state *st, PyObject *o, PyObject *name)
+static PyObject *attribute(owning_walk *w, PyObject *o, PyObject *name)
 {
-    PyObject *found = is_plain_module(st, o, name) ? plain_attribute(st, o, name) : NULL;
+    PyObject *found = is_plain_module(w, o, name) ? plain_attribute(w->st, o, name) : NULL;
 
     if (!found && lookup_attr(o, name, &found) < 0)
         return NULL;
@@ -79,6 +96,9 @@ void owning_walk_clear(owning_walk *w)
 {
     for (int i = 0; i < w->depth; i++)
         Py_DECREF(w->parts[i].object);
+    for (int i = 0; i < OWNING_NAMES; i++)
+        Py_XDECREF(w->names[i]);
+    Py_XDECREF(w->type);
     Py_DECREF(w->owner);
 }
 
@@ -101,11 +121,27 @@ static const char *reuse_parts(owning_walk *w, const char *path, const char *end
     return keep ? path + w->parts[keep - 1].end + 1 : path;
 }
 
+/* A part of a path as a str: a new reference. Many paths end alike, and lookup is faster with the str of the last time. */
+static PyObject *part_name(owning_walk *w, const char *from, Py_ssize_t len)
+{
+    size_t hash = (size_t)len;
+
+    for (Py_ssize_t i = 0; i < len; i++)
+        hash = hash * 31 + (unsigned char)from[i];
+    PyObject **known = &w->names[hash % OWNING_NAMES];
+    if (*known && PyUnicode_GET_LENGTH(*known) == len && memcmp(PyUnicode_1BYTE_DATA(*known), from, (size_t)len) == 0)
+        return Py_NewRef(*known);
+    PyObject *name = PyUnicode_FromStringAndSize(from, len);
+    if (name && PyUnicode_IS_ASCII(name))
+        Py_XSETREF(*known, Py_NewRef(name));
+    return name;
+}
+
 /* The attribute of a module that lies at [from, to) of a path. */
 static PyObject *step(owning_walk *w, PyObject *module, const char *from, const char *to)
 {
-    PyObject *name = PyUnicode_FromStringAndSize(from, to - from);
-    PyObject *next = name ? attribute(w->st, module, name) : NULL;
+    PyObject *name = part_name(w, from, to - from);
+    PyObject *next = name ? attribute(w, module, name) : NULL;
 
     Py_XDECREF(name);
     return next;

@@ -12,12 +12,14 @@ from fastexport._tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
     from fastexport._core import Node
+    from fastexport._graph import Graph
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _LONGEST = 40
 _NO_ORIGIN = "No stacktrace found for following nodes"
 _BLUE, _RED, _DIM, _DIM_BLUE, _GREEN = "\033[34m", "\033[31m", "\033[2m", "\033[2m\033[34m", "\033[2m\033[32m"
 _VALUES = ("val", "tensor_meta", "example_value")
+_MISSING = object()
 
 
 def _painted(colour: str, text: str, colored: bool) -> str:
@@ -27,20 +29,51 @@ def _painted(colour: str, text: str, colored: bool) -> str:
 # ---- types
 
 
-def annotations_of(nodes: list[Node], options: Any) -> list[str | None]:
+def annotations_of(graph: Graph, options: Any) -> list[str | None]:
     """The type of each node's value, as text; None where meta has none."""
     stride = options.include_stride or os.environ.get("FX_GRAPH_SHOW_STRIDE", "0") == "1"
     device = options.include_device or os.environ.get("FX_GRAPH_SHOW_DEVICE", "0") == "1"
-    return [_annotation(_value(node.meta), stride, device, options.colored) for node in nodes]
+    annotation = _Annotation(stride, device, options.colored)
+    return [None if value is None else annotation.of(value) for value in graph._meta_column(_VALUES, None)]
 
 
-def _value(meta: Any) -> Any:
-    return next((meta[key] for key in _VALUES if key in meta), None)
+class _Annotation:
+    """The types of values: the text is made once for all tensors of the same sizes, dtype and so on."""
+
+    def __init__(self, stride: bool, device: bool, colored: bool) -> None:
+        self._shown = stride, device, colored
+        self._plain: dict[type, bool] = {}  # by class: whether it is one of ordinary tensors
+        self._texts: dict[Any, str | None] = {}
+        torch = sys.modules.get("torch")
+        self._strided = torch.strided if torch is not None else None
+
+    def of(self, value: Any) -> str | None:
+        kind = type(value)
+        plain = self._plain.get(kind)
+        if plain is None:
+            plain = self._plain[kind] = _is_plain(kind)
+        if not plain or value.layout is not self._strided:
+            return _annotation(value, *self._shown)
+        stride, device, _ = self._shown
+        facts = value.dtype, value.shape, stride and value.stride(), device and value.device
+        try:
+            return self._texts[facts]
+        except KeyError:
+            text = self._texts[facts] = _annotation(value, *self._shown)
+            return text
+        except TypeError:  # sizes that are symbols have no hash
+            return _annotation(value, *self._shown)
+
+
+def _is_plain(kind: type) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from fastexport import _torch
+
+    return _torch.is_ordinary(kind)
 
 
 def _annotation(value: Any, stride: bool, device: bool, colored: bool) -> str | None:
-    if value is None:
-        return None
     if isinstance(value, TensorMeta):
         return f': "{_tensor(value, value.dtype.abbreviation, stride, device, colored)}"'
     if isinstance(value, (SymInt, SymFloat, SymBool)):
@@ -82,28 +115,32 @@ def _listed(sizes: Any) -> str:
 # ---- where nodes come from
 
 
-def notes_of(nodes: list[Node], options: Any) -> list[str | None]:
+def notes_of(graph: Graph, nodes: list[Node], options: Any) -> list[str | None]:
     """The comment before each node, None where it is that of the node before."""
+    shown = [(key, graph._meta_column((key,), _MISSING)) for key in options.additional_meta or ()]
+    columns = (graph._meta_column((key,), None) for key in ("custom", "recompute", "ac_graph_id", "stack_trace"))
+    bare: dict[str, str] = {}  # by stack trace, of which few differ: the comment of a node with nothing else to tell
     notes: list[str | None] = []
     last = None
-    for node in nodes:
-        note = None
-        if node.op not in ("placeholder", "output"):
-            text = _note(node.meta, options.additional_meta or ())
+    for at, (node, custom, policy, region, trace) in enumerate(zip(nodes, *columns, strict=True)):
+        if node.op in ("placeholder", "output"):
+            notes.append(None)
+            continue
+        is_bare = type(trace) is str and not shown and not custom and policy is None and region is None
+        note = bare.get(trace) if is_bare else None
+        if note is None:
+            told = ", ".join(f"{key}: {column[at]}" for key, column in shown if column[at] is not _MISSING)
+            more = f"# {told} " if told else ""
+            text = f"{more}#{_custom(custom)}{_recompute(policy, region)} {_origin(trace)}"
             note = f"\n{_painted(_DIM, text, options.colored)}\n"
-            note, last = (None, last) if note == last else (note, note)
-        notes.append(note)
+            if is_bare:
+                bare[trace] = note
+        notes.append(None if note == last else note)
+        last = note
     return notes
 
 
-def _note(meta: Any, keys: Any) -> str:
-    shown = ", ".join(f"{key}: {meta[key]}" for key in keys if key in meta)
-    more = f"# {shown} " if shown else ""
-    return f"{more}#{_custom(meta)}{_recompute(meta)} {_origin(meta.get('stack_trace'))}"
-
-
-def _custom(meta: Any) -> str:
-    custom = meta.get("custom")
+def _custom(custom: Any) -> str:
     if not custom:
         return ""
     short = {key: _shortened(value) for key, value in custom.items()}
@@ -115,14 +152,15 @@ def _shortened(value: Any) -> Any:
     return text[:_LONGEST] + "..." if len(text) > _LONGEST else value
 
 
-def _recompute(meta: Any) -> str:
-    policy, region = meta.get("recompute"), meta.get("ac_graph_id")
+def _recompute(policy: Any, region: Any) -> str:
+    if policy is None and region is None:
+        return ""
     texts = []
     if region is not None:
         texts.append(f"ac_graph_id: {region}")
     if policy is not None:
         texts.append(f"{'- ' if texts else 'recompute: '}{policy.name}")
-    return f" {' '.join(texts)}" if texts else ""
+    return f" {' '.join(texts)}"
 
 
 def _origin(trace: str | None) -> str:

@@ -85,6 +85,24 @@ static void test_constants(void)
     fe_graph_free(g);
 }
 
+static void test_constants_that_are_written_to(void)
+{
+    fe_graph *g = graph_of("x; w = @weight; v = @value; a = f w; b = f a; s = write w; c = f v; d = h b x c; return d");
+    uint32_t facts[16] = {0};
+    uint8_t nodes[16] = {0};
+    fe_error err;
+
+    facts[g->nodes[node(g, "a")].target] = FE_MEMORY_FRESH;
+    facts[g->nodes[node(g, "s")].target] = FE_MEMORY_COPIES | 1u << FE_MEMORY_SHIFT;
+    flag_target(g, "s", FE_TARGET_MUTATES);
+    nodes[node(g, "w")] = FE_FOLD_KNOWN;
+    DO(fe_find_constants(g, facts, nodes, &err));
+    CHECK_INT(nodes[node(g, "w")], 0);
+    CHECK_INT(nodes[node(g, "a")] | nodes[node(g, "b")] | nodes[node(g, "s")], 0);
+    CHECK_INT(nodes[node(g, "c")], 0);
+    fe_graph_free(g);
+}
+
 static void test_noops_in_a_row(void)
 {
     fe_graph *g = graph_of("x; a = f x; b = f a; c = h b; return c");
@@ -147,6 +165,7 @@ int main(void)
     RUN(test_writes_keep_apart);
     RUN(test_only_what_is_written_counts);
     RUN(test_constants);
+    RUN(test_constants_that_are_written_to);
     RUN(test_noops_in_a_row);
     RUN(test_no_memory);
     return 0;
