@@ -8,7 +8,7 @@ import tracemalloc
 
 from fastexport import Graph, _core
 from fastexport._matching import Pattern, _same_target
-from fastexport._provenance import VALUE_META
+from fastexport._provenance import VALUE_META, source_kinds, target_text
 from helpers import codes
 
 
@@ -57,7 +57,7 @@ def attempt(operation, start, stop):
         _testcapi.remove_mem_hooks()
 
 
-def run(once):
+def run(once, noted):
     good = failures = start = 0
     while good < 8:
         graph, pattern, replacement = build()
@@ -74,7 +74,8 @@ def run(once):
         assert len(found) == 1 and str(graph) == before, start
 
         def rewrite(found=found, replacement=replacement):
-            return found.rewrite(replacement, [0], VALUE_META, ("mine",))
+            notes = (source_kinds(), target_text, "replace_pattern", []) if noted else None
+            return found.rewrite(replacement, [0], VALUE_META, ("mine",), notes, noted)
 
         done = attempt(rewrite, start, stop)
         if done is None:
@@ -108,13 +109,13 @@ def in_use():
 
 def main():
     gc.freeze()
-    for once in (True, False):
-        assert run(once) > 20
+    for once, noted in ((True, False), (False, False), (True, True), (False, True)):
+        assert run(once, noted) > 20
         tracemalloc.start()
         growth = []
         for _ in range(2):
             before = in_use()
-            run(once)
+            run(once, noted)
             growth.append(in_use() - before)
         tracemalloc.stop()
         assert min(growth) < 500, growth

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx import subgraph_rewriter
 
 import fastexport
-from fastexport import Graph, replace_pattern, replace_pattern_with_filters
+from fastexport import Graph, NodeSource, replace_pattern, replace_pattern_with_filters
 from helpers import run_python
 
 aten = torch.ops.aten
@@ -343,6 +343,71 @@ def test_a_recording_notes_the_same():
     replace_pattern(graphs[1], unary(operator.neg), replacement)
     notes = [[[(s.name, s.action) for s in n.meta.get("from_node", ())] for n in graph.nodes] for graph in graphs]
     assert notes[0] == notes[1] and [("neg", "replace+create")] in notes[0]
+
+
+def test_sources_of_new_nodes_tell_what_they_stand_for():
+    """Also of results of different functions, with the sources of these, and beside what the replacement brings."""
+    graph = made(1, [(operator.neg, 0), (operator.abs, 1)])
+    graph.output_node().args = ((graph.node("neg"), graph.node("abs_1")),)
+    graph.node("neg").meta["from_node"] = earlier = [NodeSource("before", "t", 5, "trace", "create")]
+    graph.node("abs_1").meta["from_node"] = "no list of sources"
+    pattern, replacement = (made(1, [(one, 0), (other, 1)]) for one, other in ((operator.neg, operator.abs),) * 2)
+    first, second = (node for node in replacement.nodes if node.op == "call_function")
+    first.target, second.target = operator.pos, operator.invert
+    brought = second.meta["from_node"] = [NodeSource("mine", "t", 6, "trace", "create")]
+    for source in (pattern, replacement):
+        source.output_node().args = (tuple(node for node in source.nodes if node.op == "call_function"),)
+    (done,) = replace_pattern(graph, pattern, replacement)
+    (a,), (kept, b) = (node.meta["from_node"] for node in done.replacements)
+    assert kept is brought[0] and kept.action == "create" and a.from_node == earlier and a.from_node is not earlier
+    for source, name, function in ((a, "neg", operator.neg), (b, "abs_1", operator.abs)):
+        told = source.name, source.target, source.graph_id, source.pass_name, source.action
+        assert told == (name, str(function), id(graph), "replace_pattern", "replace+create")
+    assert b.from_node == []
+
+
+def test_an_input_in_the_place_of_results_is_told_of_all():
+    graph = made(1, [(operator.neg, 0), (operator.neg, 1), (operator.pos, 2)])
+    assert len(replace_pattern(graph, unary(operator.neg), made(1, []))) == 2
+    sources = graph.node("x0").meta["from_node"]
+    assert [(s.name, s.action) for s in sources] == [("neg", "replace"), ("neg_1", "replace")]
+
+
+def test_a_target_without_a_text_stops_the_replacement():
+    class Target:
+        __name__ = "target"
+
+        def __call__(self, x):
+            return x
+
+        def __str__(self):
+            raise ZeroDivisionError
+
+    target = Target()
+    graph = made(1, [(target, 0)])
+    with pytest.raises(ZeroDivisionError):
+        replace_pattern(graph, unary(target), unary(operator.pos))
+    assert [node.target for node in graph.nodes if node.op == "call_function"] == [target]
+    assert graph.lint() == []
+
+
+def test_a_class_that_changes_while_targets_are_looked_up():
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(1))
+
+        @property
+        def trigger(self):
+            Changing.__getattr__ = lambda self, name: None
+            return 1
+
+    root = torch.nn.Module()
+    root.a, root.b = Changing(), Changing()
+    graph = Graph()
+    graph.output(tuple(graph.get_attr(path) for path in ("a.w", "a.trigger", "b.w")))
+    graph.owning_module = root
+    assert [fault.code for fault in graph.lint(all=True)] == ["TARGET_MISSING"]
 
 
 def test_torchs_policy_inherits_nothing():

@@ -351,6 +351,25 @@ static int inherit_all(site *s, const meta_keys *keys, container_memo *memo)
     return result;
 }
 
+/* Sources of new nodes; while the graph is recorded the observer notes them. */
+static int note_sources(site *s, match_notes *notes)
+{
+    const fe_rewriter *w = &s->m->rewriter;
+    int result = 0;
+
+    for (uint32_t i = 0; result == 0 && i < w->made_count; i++) {
+        if (result_of(s, w->made[i]) == FE_NONE_ID)
+            result = match_note_created(notes, w->made[i]);
+    }
+    for (uint32_t i = 0; result == 0 && i < w->result_count; i++) {
+        bool is_made = false;
+        for (uint32_t k = 0; k < w->made_count; k++)
+            is_made |= w->made[k] == w->results[i];
+        result = match_note_replaced(notes, s->returned[i], w->results[i], is_made);
+    }
+    return result;
+}
+
 static int tell_observer(site *s)
 {
     const fe_rewriter *w = &s->m->rewriter;
@@ -367,7 +386,14 @@ static int tell_observer(site *s)
     return result;
 }
 
-static int hand_over(site *s, const plan *p, const meta_keys *keys)
+/* What the caller of rewrite() asks for. */
+typedef struct {
+    meta_keys keys;
+    match_notes notes;
+    int brief;
+} wishes;
+
+static int hand_over(site *s, const plan *p, wishes *asked)
 {
     const fe_rewriter *w = &s->m->rewriter;
     const fe_graph *from = p->from->core;
@@ -379,21 +405,25 @@ static int hand_over(site *s, const plan *p, const meta_keys *keys)
         if (from->nodes[id].op != FE_OP_PLACEHOLDER && from->nodes[id].op != FE_OP_OUTPUT)
             result = give_own_meta(s->g, p->from, id, w->made[made++], &memo);
     }
-    if (result == 0 && keys->value)
-        result = inherit_all(s, keys, &memo);
+    if (result == 0 && asked->keys.value)
+        result = inherit_all(s, &asked->keys, &memo);
     container_memo_clear(&memo);
-    return result < 0 ? -1 : tell_observer(s);
+    if (result < 0)
+        return -1;
+    return s->g->observer ? tell_observer(s) : note_sources(s, &asked->notes);
 }
 
 /* ---- results ---- */
 
-static PyObject *outcome(site *s, fe_refusal refusal)
+static PyObject *outcome(site *s, fe_refusal refusal, bool brief)
 {
     const fe_rewriter *w = &s->m->rewriter;
 
     if (refusal != FE_REFUSAL_NONE)
         return PyUnicode_FromString(fe_refusal_text(refusal));
     PyObject *made = graph_node_list(s->g, w->made, w->made_count);
+    if (brief)
+        return made;
     PyObject *old = made ? graph_node_list(s->g, s->returned, s->core.returned_count) : NULL;
     PyObject *results = old ? graph_node_list(s->g, w->results, w->result_count) : NULL;
     PyObject *moved = results ? graph_node_list(s->g, w->moved, w->moved_count) : NULL;
@@ -405,14 +435,14 @@ static PyObject *outcome(site *s, fe_refusal refusal)
     return tuple;
 }
 
-static PyObject *finish(site *s, const plan *p, const meta_keys *keys)
+static PyObject *finish(site *s, const plan *p, wishes *asked)
 {
     fe_rewriter *w = &s->m->rewriter;
     uint64_t version = s->g->core->version;
     PyObject *result = NULL;
 
-    if (hand_over(s, p, keys) == 0 && graph_editable(s->g) == 0 && (result = outcome(s, FE_REFUSAL_NONE)) &&
-        s->g->core->version != version) {
+    if (hand_over(s, p, asked) == 0 && graph_editable(s->g) == 0 &&
+        (result = outcome(s, FE_REFUSAL_NONE, asked->brief)) && s->g->core->version != version) {
         PyErr_SetString(s->g->state->error, "the graph was changed while a match was being replaced");
         Py_CLEAR(result);
     }
@@ -425,7 +455,7 @@ static PyObject *finish(site *s, const plan *p, const meta_keys *keys)
     return result;
 }
 
-static PyObject *rewrite_one(MatchesObject *m, uint32_t index, const plan *p, const meta_keys *keys, fe_error *err)
+static PyObject *rewrite_one(MatchesObject *m, uint32_t index, const plan *p, wishes *asked, fe_error *err)
 {
     fe_refusal refusal;
     site s;
@@ -440,7 +470,7 @@ static PyObject *rewrite_one(MatchesObject *m, uint32_t index, const plan *p, co
             raise_core(m->graph->state, err);
         goto done;
     }
-    result = refusal == FE_REFUSAL_NONE ? finish(&s, p, keys) : outcome(&s, refusal);
+    result = refusal == FE_REFUSAL_NONE ? finish(&s, p, asked) : outcome(&s, refusal, asked->brief);
 done:
     site_clear(&s);
     return result;
@@ -455,32 +485,43 @@ static int refresh_writes(MatchesObject *m)
     return graph_refresh_facts(m->graph);
 }
 
-const char matches_rewrite_doc[] = "rewrite($self, replacement, indices, value_keys, never, /)\n--\n\n"
-                                   "Put copies of a graph in the place of some of the matches, in turn. For each the "
-                                   "result is a tuple of lists (new nodes,\n"
-                                   "results of the match, what takes the place of each, nodes that moved), or a str: "
-                                   "why the match is left as it is. With\n"
-                                   "value_keys, new nodes inherit meta: what is under these keys only those that take "
-                                   "the place of a result, and what is\n"
-                                   "under the keys in never none.";
+const char matches_rewrite_doc[] =
+    "rewrite($self, replacement, indices, value_keys, never, notes=None, brief=False, /)\n--\n\n"
+    "Put copies of a graph in the place of some of the matches, in turn. For each the "
+    "result is a tuple of lists (new nodes,\n"
+    "results of the match, what takes the place of each, nodes that moved), or a str: "
+    "why the match is left as it is. With\n"
+    "brief, it is the first of these lists or that str. With value_keys, new nodes "
+    "inherit meta: what is under these keys only\n"
+    "those that take the place of a result, and what is under the keys in never none. "
+    "notes, a tuple (classes of sources,\n"
+    "function from a target to its text, name of a pass, list), asks for from_node of "
+    "new nodes while the graph has no\n"
+    "observer; the list gets triples (result of a match, what takes its place, whether "
+    "that is new) of what is left to the caller.";
 
 PyObject *Matches_rewrite(PyObject *self, PyObject *args)
 {
     MatchesObject *m = (MatchesObject *)self;
     GraphObject *g = m->graph;
     PyObject *from, *indices, *list;
-    meta_keys keys = {NULL, NULL};
+    wishes asked = {{NULL, NULL}, {0}, 0};
+    PyObject *notes = Py_None;
     fe_error err;
     plan p;
 
-    if (!PyArg_ParseTuple(args, "O!O!OO:rewrite", g->state->graph_type, &from, &PyList_Type, &indices, &keys.value,
-                          &keys.never) ||
+    if (!PyArg_ParseTuple(args, "O!O!OO|Op:rewrite", g->state->graph_type, &from, &PyList_Type, &indices,
+                          &asked.keys.value, &asked.keys.never, &notes, &asked.brief) ||
         graph_readable((GraphObject *)from) < 0 || graph_editable(g) < 0)
         return NULL;
     if (from == (PyObject *)g)
         return PyErr_Format(PyExc_ValueError, "a graph can't be replaced by itself");
-    if (keys.value == Py_None)
-        keys.value = NULL;
+    if (asked.keys.value == Py_None)
+        asked.keys.value = NULL;
+    if (match_notes_open(&asked.notes, g, notes) < 0) {
+        match_notes_close(&asked.notes);
+        return NULL;
+    }
     bool is_known = m->version == g->core->version; /* since the last call nobody changed the graph */
     list = plan_make(&p, g, (GraphObject *)from) < 0 || (!is_known && refresh_writes(m) < 0) ? NULL : PyList_New(0);
     bool is_new = list && plan_needs_facts(&p);
@@ -488,7 +529,7 @@ PyObject *Matches_rewrite(PyObject *self, PyObject *args)
         size_t index = PyLong_AsSize_t(PyList_GET_ITEM(indices, i));
         PyObject *one = NULL;
         if (index < m->found.count)
-            one = rewrite_one(m, (uint32_t)index, &p, &keys, &err);
+            one = rewrite_one(m, (uint32_t)index, &p, &asked, &err);
         else if (!PyErr_Occurred())
             PyErr_Format(PyExc_IndexError, "there is no match %zu", index);
         if (one && is_new && refresh_writes(m) < 0)
@@ -500,6 +541,7 @@ PyObject *Matches_rewrite(PyObject *self, PyObject *args)
     }
     m->version = list ? g->core->version : 0;
     plan_clear(&p);
+    match_notes_close(&asked.notes);
     graph_sweep(g);
     return list;
 }

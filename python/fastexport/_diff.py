@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastexport import _core
+from fastexport._collecting import no_collection
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule, subgraphs_of
 from fastexport._passes import _own_graph
@@ -26,6 +27,9 @@ _KINDS = ("op", "target", "args", "kwargs", "type", "name", "order", "meta")
 OP, TARGET, ARGS, KWARGS, TYPE, NAME, ORDER, META = (1 << bit for bit in range(8))
 NOWHERE = 2**32 - 1  # the place of a node in the graph that does not have it
 _CONTEXT = 3  # unchanged lines that are kept around a change
+
+
+_Triple = tuple[int, int, int]  # as `compare_nodes` gives
 
 
 class NodeChange(NamedTuple):
@@ -264,7 +268,8 @@ def diff(a: Any, b: Any, *, meta: Sequence[str] = ("val",), names: bool = True) 
         raise TypeError(f"meta must be a tuple of keys, such as ({meta!r},), not a str")
     first, second = _side_of(a), _side_of(b)
     graphs = _Graphs(tuple(meta), names)
-    graphs.compare("", first.graph, second.graph)
+    with no_collection():
+        graphs.compare("", first.graph, second.graph)
     return GraphDiff(
         graphs.parts,
         graphs.removed,
@@ -388,8 +393,10 @@ class _Pairs:
         lines_a, lines_b = _Lines(self.a, self._nodes_a), _Lines(self.b, self._nodes_b)
         gone = deque(i for i, k, _ in self._triples if k == NOWHERE)
         part.removed.update((self._nodes_a[i].name, lines_a[i]) for i in gone)
-        rows: list[Row] = []
-        for i, k, changes in self._triples[: len(self._nodes_b)]:
+        rows: list[Row | _Triple] = []
+        shown = self._shown
+        for triple in self._triples[: len(self._nodes_b)]:
+            i, k, changes = triple
             if i == NOWHERE:
                 part.added[self._nodes_b[k].name] = lines_b[k]
                 rows.append(Row("+", lines_b[k], None, k))
@@ -397,9 +404,9 @@ class _Pairs:
             while gone and gone[0] < i and not changes & ORDER:
                 place = gone.popleft()
                 rows.append(Row("-", lines_a[place], place, None))
-            change = self._change(i, k, changes & self._shown, lines_a, lines_b) if changes & self._shown else None
+            change = self._change(i, k, changes & shown, lines_a, lines_b) if changes & shown else None
             if change is None:
-                rows.append(Row(" ", "", i, k))
+                rows.append(triple)
             else:
                 part.changed.append(change)
                 rows += _change_rows(change, i, k)
@@ -464,25 +471,25 @@ def _change_rows(change: NodeChange, before: int, after: int) -> Iterator[Row]:
         yield Row("~", f"%{change.after}: {key} {old or 'missing'} -> {new or 'missing'}", before, after)
 
 
-def _stretches(rows: list[Row], lines: _Lines) -> Iterator[list[Row]]:
-    """The rows of changes with a few of those around them, in runs without a gap."""
+def _stretches(rows: list[Row | _Triple], lines: _Lines) -> Iterator[list[Row]]:
+    """The rows of changes with a few of those around them, in runs without a gap; a triple is a node that stays."""
     stretch: list[Row] = []
     end = 0  # up to where rows are in the stretch
     for at, row in enumerate(rows):
-        if row.mark == " ":
+        if type(row) is tuple:
             continue
         start = max(at - _CONTEXT, end)
         if stretch and start > end:
             yield stretch
             stretch = []
         end = max(end, min(at + _CONTEXT + 1, len(rows)))
-        stretch += [_with_text(row, lines) for row in rows[start:end]]
+        stretch += [_row_of(row, lines) for row in rows[start:end]]
     if stretch:
         yield stretch
 
 
-def _with_text(row: Row, lines: _Lines) -> Row:
-    return row if row.after is None or row.text else row._replace(text=lines[row.after])
+def _row_of(row: Row | _Triple, lines: _Lines) -> Row:
+    return row if isinstance(row, Row) else Row(" ", lines[row[1]], row[0], row[1])
 
 
 # ---- objects and meta ------------------------------------------------------------------------------------------------

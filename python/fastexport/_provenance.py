@@ -69,17 +69,24 @@ def _sources_in(value: Any) -> list[Any] | None:
     """The sources that ``meta["from_node"]`` holds; None: it is something else, which is nobody's to change."""
     if value is None:
         return []
+    return value if type(value) is list and set(source_kinds()).issuperset(map(type, value)) else None
+
+
+def source_kinds() -> tuple[type, ...]:
+    """The classes of sources: ours, and torch's where it is loaded."""
     torch = sys.modules.get("torch.fx.traceback")
-    kinds = {NodeSource} if torch is None else {NodeSource, torch.NodeSource}
-    return value if type(value) is list and kinds.issuperset(map(type, value)) else None
+    return (NodeSource,) if torch is None else (NodeSource, torch.NodeSource)
+
+
+def target_text(target: Any) -> str:
+    """A target as sources tell it."""
+    return target._custom_fx_repr_fn() if isinstance(target, Operator) else str(target)
 
 
 def _source_of(node: Node, pass_name: str, action: str) -> NodeSource:
     """A node as a source of another one."""
-    target = node.target
-    text = target._custom_fx_repr_fn() if isinstance(target, Operator) else str(target)
     sources = _sources_in(node.meta.get("from_node")) or ()
-    return NodeSource(node.name, text, id(node.graph), pass_name, action, sources)
+    return NodeSource(node.name, target_text(node.target), id(node.graph), pass_name, action, sources)
 
 
 def _action(source: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from fastexport._graph import Graph, Policy, check_policy
 from fastexport._matching import Found, Match, MatchReport, SearchOptions, graph_of, ready
 from fastexport._meta_json import NodeSource
 from fastexport._operators import operator_for
-from fastexport._provenance import VALUE_META, sources_of_replaced
+from fastexport._provenance import VALUE_META, source_kinds, sources_of_replaced, target_text
 
 __all__ = ["Replacements", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
 
@@ -83,6 +84,7 @@ def replace_pattern(
     pattern: Any,
     replacement: Any,
     *,
+    recurse: bool = False,
     policy: Policy = "safe",
     provenance: bool | None = None,
 ) -> Replacements:
@@ -93,6 +95,7 @@ def replace_pattern(
             which is changed in place (a GraphModule is recompiled).
         pattern, replacement: graphs, GraphModules, ExportedPrograms or functions to be traced, with the same number of
             inputs and of results.
+        recurse: go into the subgraphs too; torch.fx does not. What is told of no match is told of g itself.
         policy: "safe" or "torch"; see `SubgraphMatcher`. With "torch" the replacement goes where torch.fx puts it and
             inherits no meta.
         provenance: note at new nodes, in ``meta["from_node"]``, what they stand for; None: with the policy "safe".
@@ -115,7 +118,7 @@ def replace_pattern(
         >>> [done.replacements for done in replace_pattern(g, one(operator.add), one(operator.sub))]
         [[sub]]
     """
-    return replace_pattern_with_filters(g, pattern, replacement, policy=policy, provenance=provenance)
+    return replace_pattern_with_filters(g, pattern, replacement, recurse=recurse, policy=policy, provenance=provenance)
 
 
 def replace_pattern_with_filters(
@@ -127,15 +130,16 @@ def replace_pattern_with_filters(
     replacement_callback: _Callback | None = None,
     node_name_match: str = "",
     *,
+    recurse: bool = False,
     policy: Policy = "safe",
     provenance: bool | None = None,
 ) -> Replacements:
     """As `replace_pattern`, for matches that pass filters.
 
     Args:
-        g, pattern, replacement, policy, provenance: as for `replace_pattern`.
+        g, pattern, replacement, recurse, policy, provenance: as for `replace_pattern`.
         match_filters: functions of (match, graph, graph of the pattern); a match is replaced when all say so. All are
-            asked before anything is replaced.
+            asked before anything is replaced in that graph.
         ignore_literals: any literal will do where the pattern has one.
         replacement_callback: a function of the same that gives the replacement for a match.
         node_name_match: the pattern's anchors also stand for nodes with this in their names.
@@ -161,10 +165,13 @@ def replace_pattern_with_filters(
     job = Job(pattern, common, match_filters or [], ignore_literals, replacement_callback, node_name_match, policy)
     noted = policy == "safe" if provenance is None else provenance
     if own is not None:
-        return job.run(own, noted)
+        below = list(dict.fromkeys(own._below("safe"))) if recurse else []
+        for graph in below if policy == "safe" else ():
+            graph._raise_faults(fx_only=True)  # before anything is changed
+        return joined(job.run(graph, noted) for graph in (own, *below))
     from fastexport import _rewriting_torch
 
-    return _rewriting_torch.run(job, g, noted)
+    return _rewriting_torch.run(job, g, noted, recurse)
 
 
 def _own(g: Any) -> Graph | None:
@@ -222,37 +229,36 @@ class Job:
             found = self.find(graph)
             chosen = self.chosen(found, graph)
             if self.callback is None:
-                outcomes = self.rewrite(found, graph, self.replacement, chosen, provenance)
+                made = self.rewrite(found, graph, self.replacement, chosen, provenance)
             else:
-                outcomes = []
+                made = []
                 for index in chosen:
-                    made = graph_of(self.callback(found.match(index), graph, self.pattern.source))
-                    outcomes += self.rewrite(found, graph, made, [index], provenance)
-            return collected(found, chosen, outcomes)
+                    given = graph_of(self.callback(found.match(index), graph, self.pattern.source))
+                    made += self.rewrite(found, graph, given, [index], provenance)
+            return collected(found, chosen, made)
 
     def rewrite(
         self, found: Found, graph: Graph, replacement: Any, chosen: list[int], provenance: bool
-    ) -> list[Outcome | str]:
-        """Replace matches by a graph; see `Matches.rewrite`."""
+    ) -> list[list[Any] | str]:
+        """Replace matches by a graph: for each the new nodes, or why it is left as it is."""
         if not chosen:
             return []
+        rest: list[tuple[Any, Any, bool]] = []
+        notes = (source_kinds(), target_text, _PASS, rest) if provenance else None
         never = (_FROM_NODE,) if provenance else ()
-        outcomes = found.matches.rewrite(fitted(replacement, graph), chosen, self.value_keys, never)
-        if provenance and graph._observer is None:
-            _note_sources(graph, [outcome for outcome in outcomes if not isinstance(outcome, str)])
-        return outcomes
+        watcher = graph._observer  # which is told instead, and may note nothing
+        is_watched = provenance and watcher is not None and getattr(watcher, "recorder", watcher) is None
+        with graph.recording(_PASS) if is_watched else nullcontext():
+            made = found.matches.rewrite(fitted(replacement, graph), chosen, self.value_keys, never, notes, True)
+        if rest:
+            _note_sources(graph, rest)
+        return made
 
 
-def _note_sources(graph: Graph, outcomes: list[Outcome]) -> None:
-    """What a recording of the graph would have noted at the new nodes."""
-    pairs: list[tuple[Any, Any]] = []
-    for made, old, results, _ in outcomes:
-        for node in made:
-            if node not in results:
-                node.meta[_FROM_NODE] = [NodeSource("", "", -1, _PASS, "create")]
-        pairs += zip(old, results, strict=True)
-    fresh = {node for made, _, _, _ in outcomes for node in made}
-    for node, sources in sources_of_replaced(graph, _PASS, pairs):
+def _note_sources(graph: Graph, replaced: list[tuple[Any, Any, bool]]) -> None:
+    """What a recording would have noted at nodes that are not new, or have sources already."""
+    fresh = {new for _, new, is_made in replaced if is_made}
+    for node, sources in sources_of_replaced(graph, _PASS, [(old, new) for old, new, _ in replaced]):
         if node in fresh:
             for source in sources:
                 if type(source) is NodeSource and source.pass_name == _PASS and source.action == "replace":
@@ -260,14 +266,24 @@ def _note_sources(graph: Graph, outcomes: list[Outcome]) -> None:
         node.meta[_FROM_NODE] = sources
 
 
-def collected(found: Found, chosen: list[int], outcomes: list[Outcome | str]) -> Replacements:
-    """What `Matches.rewrite` told of some matches."""
+def joined(results: Iterable[Replacements]) -> Replacements:
+    """What was replaced in a graph and those below it, as one result."""
+    first, *others = results
+    for other in others:
+        first += other
+        first.refused += other.refused
+    return first
+
+
+def collected(found: Found, chosen: list[int], made: list[list[Any] | str]) -> Replacements:
+    """What became of some matches: for each the new nodes, or why it is left as it is."""
     done, refused = [], []
-    for index, outcome in zip(chosen, outcomes, strict=True):
-        if isinstance(outcome, str):
-            refused.append((found.match(index), outcome))
+    anchor, nodes_map = found.anchor if chosen else None, found.nodes_map
+    for index, nodes in zip(chosen, made, strict=True):
+        if isinstance(nodes, str):
+            refused.append((found.match(index), nodes))
         else:
-            done.append(ReplacedPatterns(found.anchor, partial(found.nodes_map, index), outcome[0]))
+            done.append(ReplacedPatterns(anchor, partial(nodes_map, index), nodes))
     return Replacements(done, refused, found)
 
 

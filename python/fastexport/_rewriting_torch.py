@@ -18,24 +18,31 @@ from fastexport._errors import FastExportError
 from fastexport._graph import Graph as Twin
 from fastexport._matching import Found, Match, graph_of
 from fastexport._provenance import with_sources
-from fastexport._rewriting import Job, Outcome, ReplacedPatterns, Replacements, collected, fitted
+from fastexport._rewriting import Job, Outcome, ReplacedPatterns, Replacements, collected, fitted, joined
 
 _ACTIONS = [NodeSourceAction.REPLACE, NodeSourceAction.CREATE]
 
 
-def run(job: Job, obj: Any, provenance: bool) -> Replacements:
+def run(job: Job, obj: Any, provenance: bool, recurse: bool) -> Replacements:
     """`fastexport.replace_pattern_with_filters` on a torch object."""
     parts = _torch._parts(obj)
+    graphs = [graph for prefix, graph in _torch._modules_with_graphs(parts, recurse) if prefix]
+    for graph in (parts.graph, *graphs) if job.policy == "safe" else ():
+        _torch._raise_faults(graph, fx_only=True)
+    below = [_torch._parts(graph.owning_module or graph) for graph in graphs]
+    return joined(_run(job, each, provenance) for each in (parts, *below))
+
+
+def _run(job: Job, parts: Any, provenance: bool) -> Replacements:
     if job.policy == "torch":
         return _as_torch(job, parts)
-    _torch._raise_faults(parts.graph, fx_only=True)
     live = _Live(job, parts, provenance)
     with no_collection(), _torch._following_signature(parts):
         try:
             return live.run()
         finally:
             if live.modified and parts.module is not None:
-                parts.module.recompile()
+                _torch.renew_code(parts.module)
 
 
 def _as_torch(job: Job, parts: Any) -> Replacements:
@@ -109,7 +116,7 @@ class _Live:
         chosen = job.chosen(found, self.graph)
         watched.check("a filter")
         common = fitted(job.replacement, self.twin) if job.callback is None and chosen else None
-        outcomes: list[Outcome | str] = []
+        made: list[list[Any] | str] = []
         for index in chosen:
             match = found.match(index)
             matched = self._matched(found, match.nodes_map)
@@ -118,8 +125,8 @@ class _Live:
             if not isinstance(outcome, str):
                 self.modified = True
                 outcome = self.repeat(outcome, matched)
-            outcomes.append(outcome)
-        return collected(found, chosen, outcomes)
+            made.append(outcome)
+        return collected(found, chosen, made)
 
     def _ask(self, match: Match, matched: list[Node]) -> Twin:
         watched = _Watched(matched)
@@ -135,8 +142,8 @@ class _Live:
         """The live node of a node of the twin; anything else as it is."""
         return self.nodes[_id(twin) - 1] if isinstance(twin, _core.Node) else twin
 
-    def repeat(self, outcome: Outcome, matched: list[Node]) -> Outcome:
-        """Do to the live graph what was done to the twin."""
+    def repeat(self, outcome: Outcome, matched: list[Node]) -> list[Node]:
+        """Do to the live graph what was done to the twin: the new nodes."""
         made, old, results, moved = outcome
         added = [self._make(node) for node in made]
         self._place(added, made, moved)
@@ -150,7 +157,7 @@ class _Live:
                     entry.signature.replace_all_uses_with(before, after)
         for node in matched:
             self.graph.erase_node(node)
-        return added, lives, [self.of(node) for node in results], [self.of(node) for node in moved]
+        return added
 
     def _make(self, node: Any) -> Node:
         args, kwargs = map_aggregate(node.args, self.of), map_aggregate(node.kwargs, self.of)
