@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 
+import fastexport
 from fastexport import Graph
 from helpers import names
 
@@ -153,3 +154,36 @@ def test_the_same_name_for_every_stem():
     g.call_function(target)
     target.__name__ = "second"
     assert g.call_function(target).name == "first_1"
+
+
+ODD = ["a\n", "a b", "", "1a", "class", "None", "a-b"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_that_code_can_not_have(name):
+    """They do no harm, as code has others in their places; lint names them when it is asked for all."""
+    g = Graph()
+    x = g.placeholder("x")
+    g.output(x)
+    x.name = name
+    assert g.lint() == []
+    (fault,) = g.lint(all=True)
+    assert (fault.code, fault.node, fault.operand, fault.is_error) == ("ODD_NAME", name, None, False)
+    assert fault.message == f"the name '{name}' is no identifier, so code has another in its place; rename the node"
+    fastexport.run_passes(g, ["eliminate_dead_code"], check=True)
+    compile(g.python_code("self").src, "code", "exec")
+    x.name = "plain"
+    assert g.lint(all=True) == []
+
+
+def test_odd_names_of_live_graphs():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.create_node("call_function", operator.neg, (x,), name="a\n")  # torch keeps it
+    graph.output(y)
+    (fault,) = fastexport.from_fx(graph).lint(all=True)
+    assert (fault.code, fault.node) == ("ODD_NAME", "a\n")
+    fastexport.lint(graph)
+    with fastexport.accelerate():
+        graph.lint()
+    assert fastexport.from_fx(graph).to_fx().lint() is None

@@ -296,6 +296,56 @@ def test_proxies_append_to_a_graph():
     check_same(build(Graph(), Proxy), build(fx.Graph(), fx.Proxy))
 
 
+KEPT = []
+
+
+def keeps(x):
+    KEPT[:] = [x.relu()]
+    return KEPT[0]
+
+
+class Keeps(torch.nn.Module):
+    def forward(self, x):
+        return keeps(x)
+
+
+USES = {
+    "operator": lambda x: x * KEPT[0],
+    "reflected": lambda x: KEPT[0] * x,
+    "function": lambda x: torch.add(x, KEPT[0]),
+    "in a list": lambda x: torch.cat([x, KEPT[0]]),
+    "method": lambda x: x.add(KEPT[0]),
+    "keyword": lambda x: torch.add(x, other=KEPT[0]),
+    "attribute": lambda x: x + KEPT[0].shape,
+    "result": lambda x: KEPT[0],
+    "nested result": lambda x: {"a": [x, (KEPT[0],)]},
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_proxies_of_an_earlier_trace(use):
+    """torch takes most of them, and the code fails when it runs."""
+    fastexport.symbolic_trace(keeps)
+    with pytest.raises(fastexport.TraceError) as found:
+        fastexport.symbolic_trace(USES[use])
+    lines = str(found.value).split("\n")
+    kept, user = keeps.__code__, USES[use].__code__
+    assert f'  File "{__file__}", line {kept.co_firstlineno}, in keeps' in lines
+    place = f'  File "{__file__}", line {user.co_firstlineno}, in <lambda>'
+    assert lines.count(place) == (1 if "result" in use else 2)
+    assert "is a node of another graph" in lines[0] and "Don't keep one" in lines[-1]
+
+
+def test_the_line_of_a_proxy_of_an_earlier_trace():
+    tracer = fastexport.Tracer()
+    tracer.record_stack_traces = True
+    tracer.trace(Keeps())
+    with pytest.raises(
+        fastexport.TraceError, match=rf"at\n  File .*, line {keeps.__code__.co_firstlineno + 1}, in keeps"
+    ):
+        fastexport.symbolic_trace(USES["operator"])
+
+
 def test_proxies_are_torchs_too():
     x = Proxy(Graph().placeholder("x"))
     assert isinstance(x, fx.Proxy) and isinstance(x.shape, fx.proxy.Attribute)

@@ -8,7 +8,7 @@
 
 /* ---- lines ---- */
 
-static void push(fe_code_writer *w, uint32_t **items, uint32_t *count, uint32_t *capacity, uint32_t value)
+void fe_code_push(fe_code_writer *w, uint32_t **items, uint32_t *count, uint32_t *capacity, uint32_t value)
 {
     if (w->failed || fe_grow(w->g->allocator, items, capacity, (size_t)*count + 1, sizeof **items, w->err) < 0)
         w->failed = true;
@@ -16,8 +16,7 @@ static void push(fe_code_writer *w, uint32_t **items, uint32_t *count, uint32_t 
         (*items)[(*count)++] = value;
 }
 
-/* The end of the buffer as it is stored; code beyond 4 GiB fails. */
-static uint32_t mark(fe_code_writer *w, const fe_buffer *b)
+uint32_t fe_code_mark(fe_code_writer *w, const fe_buffer *b)
 {
     if (b->len >= UINT32_MAX) {
         w->failed = true;
@@ -31,7 +30,7 @@ static void write_line(fe_code_writer *w, const char *text, size_t len)
     fe_buffer_text(&w->out->body, "    ");
     fe_buffer_add(&w->out->body, text, len);
     fe_buffer_char(&w->out->body, '\n');
-    push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
+    fe_code_push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
 }
 
 /* Lines, each with its end; empty ones before all others fall away. */
@@ -50,7 +49,8 @@ static void write_lines(fe_code_writer *w, const char *text, size_t len)
 static void end_chunk(fe_code_writer *w)
 {
     if (w->o->chunks)
-        push(w, &w->out->chunk_ends, &w->out->chunk_count, &w->out->chunk_capacity, mark(w, &w->out->body));
+        fe_code_push(w, &w->out->chunk_ends, &w->out->chunk_count, &w->out->chunk_capacity,
+                     fe_code_mark(w, &w->out->body));
 }
 
 /* A text of whole lines. */
@@ -65,8 +65,7 @@ static void write_block(fe_code_writer *w, fe_text text)
     end_chunk(w);
 }
 
-/* Text is written to the body as it comes; the start of a line, and then its end, make a line of it. */
-static size_t begin_line(fe_code_writer *w)
+size_t fe_code_begin_line(fe_code_writer *w)
 {
     if (!w->o->chunks)
         fe_buffer_text(&w->out->body, "    ");
@@ -91,20 +90,20 @@ static void indent_rest(fe_code_writer *w, size_t start)
         fe_buffer_char(b, copy[i]);
         if (copy[i] == '\n') {
             fe_buffer_text(b, "    ");
-            push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
+            fe_code_push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
         }
     }
     fe_resize(w->g->allocator, copy, 0);
 }
 
-static void end_line(fe_code_writer *w, size_t start)
+void fe_code_end_line(fe_code_writer *w, size_t start)
 {
     fe_buffer *b = &w->out->body;
 
     if (!w->o->chunks) {
         if (!b->failed && b->len > start && memchr(b->data + start, '\n', b->len - start))
             indent_rest(w, start);
-        push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
+        fe_code_push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
     }
     fe_buffer_char(b, '\n');
     end_chunk(w);
@@ -168,7 +167,7 @@ static void write_function(fe_code_writer *w, uint32_t id)
 
 /* ---- nodes ---- */
 
-static void write_type(fe_code_writer *w, uint32_t id)
+void fe_code_type(fe_code_writer *w, uint32_t id)
 {
     uint32_t type = w->g->details[id].type;
     size_t start = w->out->body.len;
@@ -188,7 +187,7 @@ static void name_type(fe_code_writer *w, uint32_t id)
 {
     size_t start = w->out->body.len;
 
-    write_type(w, id);
+    fe_code_type(w, id);
     if (!w->out->body.failed)
         w->out->body.len = start;
 }
@@ -196,7 +195,7 @@ static void name_type(fe_code_writer *w, uint32_t id)
 static void write_head(fe_code_writer *w, uint32_t id)
 {
     fe_code_string(w, fe_code_name_of(w, id));
-    write_type(w, id);
+    fe_code_type(w, id);
     fe_buffer_text(&w->out->body, " = ");
 }
 
@@ -285,85 +284,12 @@ static void write_deletions(fe_code_writer *w, uint32_t id)
     }
 }
 
-/* Move what was written to the body since `start` to the parameters. */
-static void end_parameter(fe_code_writer *w, size_t start)
-{
-    fe_buffer *b = &w->out->body;
-
-    if (b->failed)
-        return;
-    fe_buffer_add(&w->out->parameters, b->data + start, b->len - start);
-    b->len = start;
-    push(w, &w->out->ends, &w->out->end_count, &w->out->end_capacity, mark(w, &w->out->parameters));
-}
-
-static void write_type_and_default(fe_code_writer *w, uint32_t id)
-{
-    const fe_detail *d = &w->g->details[id];
-
-    write_type(w, id);
-    if (d->args && d->args->len) {
-        fe_buffer_text(&w->out->body, " = ");
-        fe_code_value(w, d->args->items[0]);
-    }
-}
-
-/* Whether a parameter can be called what the target says: a name, and of no other parameter, earlier node or global. It is
- * taken then. */
-static bool take_parameter(fe_code_writer *w, uint32_t id, const char *raw, size_t len)
-{
-    size_t start = w->out->body.len;
-
-    if (w->o->as_torch)
-        return true;
-    write_type_and_default(w, id); /* what is named there is named before the node */
-    if (!w->out->body.failed)
-        w->out->body.len = start;
-    if (!fe_code_is_name(w, raw, len))
-        return false;
-    fe_string *wanted = fe_string_get(w->out->names, raw, len, w->err);
-    bool used = wanted && wanted->used;
-    if (!wanted || !fe_code_name_of(w, id))
-        w->failed = true;
-    if (w->failed || (used && wanted != w->names[id]))
-        return false;
-    wanted->used = true;
-    return true;
-}
-
-static void write_placeholder(fe_code_writer *w, uint32_t id)
-{
-    const fe_string *target = w->g->targets[w->g->nodes[id].target].text;
-    size_t start = w->out->body.len, stars = 0, len;
-
-    while (stars < 2 && stars < target->len && target->data[stars] == '*')
-        stars++;
-    const char *raw = target->data + stars;
-    len = target->len - stars;
-    bool named = take_parameter(w, id, raw, len);
-    fe_buffer_add(&w->out->body, target->data, named ? target->len : stars);
-    if (!named)
-        fe_code_string(w, fe_code_name_of(w, id));
-    write_type_and_default(w, id);
-    if (w->o->comments)
-        fe_buffer_add(&w->out->body, w->o->comments[id].data, w->o->comments[id].len);
-    end_parameter(w, start);
-    const fe_string *name = fe_code_name_of(w, id);
-    if (!named || !name || (name->len == len && memcmp(name->data, raw, len) == 0))
-        return;
-    start = begin_line(w);
-    fe_code_string(w, name);
-    fe_buffer_text(&w->out->body, " = ");
-    fe_buffer_add(&w->out->body, raw, len);
-    end_line(w, start);
-}
-
 /* A line around a call that the profiler is told of. */
 static void write_record(fe_code_writer *w, uint32_t id, bool enter)
 {
     const fe_string *name = w->g->details[id].name;
     fe_buffer *b = &w->out->body;
-    size_t start = begin_line(w);
+    size_t start = fe_code_begin_line(w);
 
     fe_buffer_text(b, "_rf_");
     fe_code_string(w, name);
@@ -376,7 +302,7 @@ static void write_record(fe_code_writer *w, uint32_t id, bool enter)
     } else {
         fe_buffer_text(b, ".__exit__(None, None, None)");
     }
-    end_line(w, start);
+    fe_code_end_line(w, start);
 }
 
 static void write_counter(fe_code_writer *w)
@@ -417,15 +343,15 @@ static void write_node(fe_code_writer *w, uint32_t id)
     if (w->o->meta)
         write_block(w, w->o->meta[id]);
     if (op == FE_OP_PLACEHOLDER) {
-        write_placeholder(w, id);
+        fe_code_parameter(w, id);
         return;
     }
-    size_t start = begin_line(w);
+    size_t start = fe_code_begin_line(w);
     write_statement(w, id);
     end_chunk(w);
     if (op != FE_OP_OUTPUT)
         write_deletions(w, id);
-    end_line(w, start);
+    fe_code_end_line(w, start);
     if (record)
         write_record(w, id, false);
 }
@@ -458,10 +384,10 @@ static void find_last_uses(fe_code_writer *w)
 
 static void write_fixed(fe_code_writer *w, const char *text)
 {
-    size_t start = begin_line(w);
+    size_t start = fe_code_begin_line(w);
 
     fe_buffer_text(&w->out->body, text);
-    end_line(w, start);
+    fe_code_end_line(w, start);
 }
 
 static void write_body(fe_code_writer *w)
@@ -470,6 +396,7 @@ static void write_body(fe_code_writer *w)
 
     find_last_uses(w);
     w->line = NO_LINE;
+    fe_code_restore(w);
     if (w->o->record_functions)
         write_fixed(
             w, "_rf = torch._C._profiler._RecordFunctionFast('## ENTER_GRAPH_PLACEHOLDER_KEY ##'); _rf.__enter__()");
@@ -481,7 +408,7 @@ static void write_body(fe_code_writer *w)
         write_fixed(w, "pass");
     if (!w->o->chunks) {
         fe_buffer_text(&w->out->body, "    ");
-        push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
+        fe_code_push(w, &w->out->lines, &w->out->line_count, &w->out->line_capacity, w->line);
     }
 }
 
@@ -525,31 +452,66 @@ static void take_fixed_names(fe_code_writer *w)
         return;
     take_name(w, "self", 4); /* CodeGen.gen_fn_def's first parameter */
     take_name(w, w->o->root, strcspn(w->o->root, "."));
+    for (uint32_t i = 0; i < w->o->given_count; i++)
+        take_name(w, w->o->given[i].data, w->o->given[i].len);
     if (w->o->record_functions)
         take_record_names(w);
+}
+
+static void init_source(fe_code_writer *w)
+{
+    const fe_graph *g = w->g;
+    fe_source *out = w->out;
+
+    *out = (fe_source){0};
+    fe_buffer_init(&out->body, g->allocator);
+    fe_buffer_init(&out->parameters, g->allocator);
+    fe_buffer_init(&out->result_type, g->allocator);
+    if (!(out->names = fe_graph_new(g->allocator, g->reserved))) {
+        w->failed = true;
+        fe_no_memory(w->err);
+        return;
+    }
+    out->global_names = new_array(w, w->o->global_count, sizeof *out->global_names);
+    out->used_globals = new_array(w, w->o->global_count, sizeof *out->used_globals);
+    out->restored = new_array(w, (size_t)g->node_count + w->o->outer_count, sizeof *out->restored);
+}
+
+/* Write all of it, with what w->hiding says. */
+static void write_source(fe_code_writer *w)
+{
+    const fe_graph *g = w->g;
+
+    init_source(w);
+    w->place = 0;
+    w->any = false;
+    w->names = new_array(w, g->node_count, sizeof *w->names);
+    w->last_use = new_array(w, g->node_count, sizeof *w->last_use);
+    if (!w->failed)
+        take_fixed_names(w);
+    if (!w->failed)
+        fe_code_begin_parameters(w);
+    if (!w->failed)
+        write_body(w);
+    fe_resize(g->allocator, w->names, 0);
+    fe_resize(g->allocator, w->last_use, 0);
+    if (!w->failed && (w->out->body.failed || w->out->parameters.failed || w->out->result_type.failed)) {
+        w->failed = true;
+        fe_no_memory(w->err);
+    }
 }
 
 int fe_code_write(const fe_graph *g, const fe_code_options *o, fe_source *out, fe_error *err)
 {
     fe_code_writer w = {.g = g, .o = o, .out = out, .err = err};
 
-    *out = (fe_source){0};
-    fe_buffer_init(&out->body, g->allocator);
-    fe_buffer_init(&out->parameters, g->allocator);
-    fe_buffer_init(&out->result_type, g->allocator);
-    if (!(out->names = fe_graph_new(g->allocator, g->reserved)))
-        return fe_no_memory(err);
-    w.names = new_array(&w, g->node_count, sizeof *w.names);
-    w.last_use = new_array(&w, g->node_count, sizeof *w.last_use);
-    out->global_names = new_array(&w, o->global_count, sizeof *out->global_names);
-    out->used_globals = new_array(&w, o->global_count, sizeof *out->used_globals);
-    take_fixed_names(&w);
-    if (!w.failed)
-        write_body(&w);
-    fe_resize(g->allocator, w.names, 0);
-    fe_resize(g->allocator, w.last_use, 0);
-    if (!w.failed && (out->body.failed || out->parameters.failed || out->result_type.failed))
-        return fe_no_memory(err);
+    w.hiding = new_array(&w, (size_t)g->node_count + o->outer_count, sizeof *w.hiding);
+    write_source(&w);
+    if (!w.failed && fe_code_find_hidden(&w)) {
+        fe_code_clear(out);
+        write_source(&w);
+    }
+    fe_resize(g->allocator, w.hiding, 0);
     return w.failed ? -1 : 0;
 }
 
@@ -563,6 +525,7 @@ void fe_code_clear(fe_source *c)
     fe_resize(a, c->chunk_ends, 0);
     fe_resize(a, c->global_names, 0);
     fe_resize(a, c->used_globals, 0);
+    fe_resize(a, c->restored, 0);
     fe_buffer_clear(&c->body);
     fe_buffer_clear(&c->parameters);
     fe_buffer_clear(&c->result_type);

@@ -52,6 +52,12 @@ typedef struct {
     void *ctx;
     const char *root; /* what modules and attributes are looked up in */
 
+    const fe_text *given; /* names of globals besides */
+    uint32_t given_count;
+    const fe_text *outer; /* the function's parameters, where it takes those of the graph out of them */
+    uint32_t outer_count;
+    bool plain_head; /* the function's parameters are those of the graph, as they are written here */
+
     /* What is returned: value i stands between texts i and i + 1; without values, the output node's own. */
     const fe_text *output_texts;
     const fe_value *output_values;
@@ -69,6 +75,11 @@ typedef struct {
     bool chunks; /* in place of indented lines the pieces that torch hands to a transformer of code */
 } fe_code_options;
 
+/* A parameter is called like a global that the code uses: the code gets what it hides from another one. */
+typedef struct {
+    const fe_string *name, *other;
+} fe_code_restored;
+
 typedef struct {
     fe_buffer body;        /* indented lines, or chunks */
     fe_buffer parameters;  /* one after the other */
@@ -82,7 +93,9 @@ typedef struct {
     uint32_t *used_globals; /* in the order in which they got their names */
     uint32_t used_count;
     fe_string **global_names; /* by global; NULL: not used */
-    fe_graph *names;          /* holds names; of no use besides */
+    fe_code_restored *restored;
+    uint32_t restored_count;
+    fe_graph *names; /* holds names; of no use besides */
 } fe_source;
 
 /* Write the code; clear it also after a failure. Facts are not looked at. */

@@ -16,23 +16,6 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/* A word that can't be assigned to. */
-static bool is_keyword(const char *text, size_t len)
-{
-    static const char *const keywords[] = {
-        "False",  "None",     "True",  "and",    "as",       "assert", "async",  "await", "break",
-        "class",  "continue", "def",   "del",    "elif",     "else",   "except", "for",   "from",
-        "global", "finally",  "if",    "import", "in",       "is",     "lambda", "not",   "or",
-        "pass",   "with",     "raise", "return", "nonlocal", "try",    "while",  "yield", "__debug__",
-    };
-
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        if (keywords[i][0] == text[0] && strlen(keywords[i]) == len && memcmp(keywords[i], text, len) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* For torch a keyword can be a name. */
 bool fe_code_is_name(const fe_code_writer *w, const char *text, size_t len)
 {
@@ -44,7 +27,7 @@ bool fe_code_is_name(const fe_code_writer *w, const char *text, size_t len)
         if (!is_letter(text[i]) && (i == 0 || text[i] < '0' || text[i] > '9'))
             return false;
     }
-    return w->o->as_torch || !is_keyword(text, len);
+    return w->o->as_torch || !fe_name_is_keyword(text, len);
 }
 
 static fe_string *fail(fe_code_writer *w)
@@ -53,8 +36,7 @@ static fe_string *fail(fe_code_writer *w)
     return NULL;
 }
 
-/* A new name from a candidate. */
-static fe_string *make_name(fe_code_writer *w, const char *text, size_t len)
+fe_string *fe_code_new_name(fe_code_writer *w, const char *text, size_t len)
 {
     char small[SMALL_NAME + 2], *buffer = small;
     const fe_allocator *a = w->g->allocator;
@@ -84,7 +66,7 @@ const fe_string *fe_code_name_of(fe_code_writer *w, uint32_t id)
     const fe_string *own = w->g->details[id].name;
 
     if (!w->names[id])
-        w->names[id] = make_name(w, own->data, own->len);
+        w->names[id] = fe_code_new_name(w, own->data, own->len);
     return w->names[id];
 }
 
@@ -93,9 +75,18 @@ static fe_string *take_reserved(fe_code_writer *w, fe_text hint)
     fe_string *name = fe_string_get(w->out->names, hint.data, hint.len, w->err);
 
     if (!name || name->used)
-        return name ? make_name(w, hint.data, hint.len) : fail(w);
+        return name ? fe_code_new_name(w, hint.data, hint.len) : fail(w);
     name->used = true;
     return name;
+}
+
+static bool is_outer_parameter(const fe_code_writer *w, const fe_string *s)
+{
+    for (uint32_t i = 0; i < w->o->outer_count && !w->o->as_torch; i++) {
+        if (w->o->outer[i].len == s->len && memcmp(w->o->outer[i].data, s->data, s->len) == 0)
+            return true;
+    }
+    return false;
 }
 
 const fe_string *fe_code_global_name(fe_code_writer *w, uint32_t global)
@@ -105,7 +96,9 @@ const fe_string *fe_code_global_name(fe_code_writer *w, uint32_t global)
 
     if (*at)
         return *at;
-    *at = g->reserved ? take_reserved(w, g->hint) : make_name(w, g->hint.data, g->hint.len);
+    *at = g->reserved ? take_reserved(w, g->hint) : fe_code_new_name(w, g->hint.data, g->hint.len);
+    while (*at && is_outer_parameter(w, *at)) /* the function would not see it */
+        *at = fe_code_new_name(w, g->hint.data, g->hint.len);
     if (*at)
         w->out->used_globals[w->out->used_count++] = global;
     return *at;

@@ -333,6 +333,9 @@ void fe_name_take(fe_graph *g, fe_new_name n);
 /* What torch.fx calls snake case: a lower case letter before an upper case one gets "_" between, then all is lower. */
 size_t fe_name_snake(const char *text, size_t len, char *buffer); /* buffer takes 2 * len bytes */
 int fe_name_set_counter(fe_graph *g, fe_string *base, int64_t count, fe_error *err) FE_MUST_CHECK;
+bool fe_name_is_keyword(const char *text, size_t len); /* a word that Python can't assign to; len > 0 */
+/* Whether a name can't stand in code for sure. Characters that are not ASCII count as letters. */
+bool fe_name_is_odd(const fe_string *s);
 
 /* ---- graph.c: the list of nodes ---- */
 

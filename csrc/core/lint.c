@@ -135,6 +135,9 @@ static void check_node(linter *l, uint32_t id)
         fault(l, FE_FAULT_STALE_USERS, id, id);
     if (!l->options->fx_only)
         check_place(l, id, n);
+    const fe_string *own = l->options->all && l->options->names ? l->g->details[id].name : NULL;
+    if (own && fe_name_is_odd(own))
+        fault(l, FE_FAULT_ODD_NAME, id, FE_NONE_ID);
     if (l->named) {
         check_uses(l, id, n);
         check_users(l, id, n);

@@ -39,6 +39,31 @@ static bool is_identifier(const char *text, size_t len)
     return true;
 }
 
+bool fe_name_is_keyword(const char *text, size_t len)
+{
+    static const char *const keywords[] = {
+        "False",  "None",     "True",  "and",    "as",       "assert", "async",  "await", "break",
+        "class",  "continue", "def",   "del",    "elif",     "else",   "except", "for",   "from",
+        "global", "finally",  "if",    "import", "in",       "is",     "lambda", "not",   "or",
+        "pass",   "with",     "raise", "return", "nonlocal", "try",    "while",  "yield", "__debug__",
+    };
+
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        if (keywords[i][0] == text[0] && strlen(keywords[i]) == len && memcmp(keywords[i], text, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool fe_name_is_odd(const fe_string *s)
+{
+    for (size_t i = 0; i < s->len; i++) {
+        if (!is_word(s->data[i]) && !(s->data[i] & 0x80))
+            return true;
+    }
+    return !s->len || is_digit(s->data[0]) || fe_name_is_keyword(s->data, s->len);
+}
+
 /* Each run of illegal characters becomes one "_"; a digit in front gets one too. */
 static size_t make_identifier(const char *text, size_t len, char *buffer)
 {

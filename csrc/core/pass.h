@@ -47,7 +47,8 @@ int fe_report_add(fe_report *r, uint8_t code, uint32_t node, uint32_t other, fe_
                    "never through users")                                                                         \
     X(WRONG_ORDER, "node '%N' is out of order with the node before it")                                           \
     X(SECOND_OUTPUT, "the graph has a second output, '%N'; keep one, at the end")                                 \
-    X(OUTPUT_NOT_LAST, "the output '%N' is followed by '%O'; it must be the last node")
+    X(OUTPUT_NOT_LAST, "the output '%N' is followed by '%O'; it must be the last node")                           \
+    X(ODD_NAME, "the name '%N' is no identifier, so code has another in its place; rename the node")
 
 typedef enum {
 #define X(id, text) FE_FAULT_##id,
@@ -59,6 +60,7 @@ typedef enum {
 typedef struct {
     bool all;     /* every fault, not just the first */
     bool fx_only; /* torch.fx's own checks */
+    bool names;   /* with all: also names that code can't have, which do no harm */
     bool targets; /* what torch.fx checks of targets when the graph has an owning module; set unless fx_only */
 } fe_lint_options;
 

@@ -200,6 +200,24 @@ static int read_globals(writing *w)
 
 /* ---- options ---- */
 
+/* A list or dict of the describer, of strs. */
+static int read_names(writing *w, const char *attribute, const fe_text **out, uint32_t *count)
+{
+    PyObject *names = PyObject_GetAttrString(w->describer, attribute), *list = names ? PySequence_List(names) : NULL;
+    fe_text *texts = list ? take(w, (size_t)PyList_GET_SIZE(list), sizeof *texts) : NULL;
+    int result = texts ? 0 : -1;
+
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(list); i++)
+        result = keep(w, PyList_GET_ITEM(list, i), &texts[i]);
+    if (result == 0) {
+        *out = texts;
+        *count = (uint32_t)PyList_GET_SIZE(list);
+    }
+    Py_XDECREF(list);
+    Py_XDECREF(names);
+    return result;
+}
+
 /* A list of a str or None for each node, or None. */
 static int read_notes(writing *w, PyObject *list, const fe_text **out)
 {
@@ -304,6 +322,23 @@ static PyObject *named_globals(const fe_source *s)
     return list;
 }
 
+/* List of (name, other name) of the globals that parameters hide. */
+static PyObject *restored_globals(const fe_source *s)
+{
+    PyObject *list = PyList_New(s->restored_count);
+
+    for (uint32_t i = 0; list && i < s->restored_count; i++) {
+        const fe_string *name = s->restored[i].name, *other = s->restored[i].other;
+        PyObject *pair =
+            Py_BuildValue("(s#s#)", name->data, (Py_ssize_t)name->len, other->data, (Py_ssize_t)other->len);
+        if (pair)
+            PyList_SET_ITEM(list, i, pair);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 static PyObject *target_name(const fe_source *s, fe_code_text name, const fe_allocator *a)
 {
     fe_buffer text;
@@ -361,22 +396,23 @@ static PyObject *build(const writing *w, const fe_source *s)
              *body = w->o.chunks ? slices(&s->body, s->chunk_ends, s->chunk_count) : text_object(&s->body),
              *lines = PyBytes_FromStringAndSize((const char *)s->lines, (Py_ssize_t)(s->line_count * sizeof *s->lines)),
              *globals = named_globals(s), *wrapped = wrapped_names(w, s), *type = text_object(&s->result_type),
-             *result = NULL;
+             *restored = restored_globals(s), *result = NULL;
 
-    if (names && body && lines && globals && wrapped && type)
-        result = PyTuple_Pack(6, names, body, lines, globals, wrapped, type);
+    if (names && body && lines && globals && wrapped && type && restored)
+        result = PyTuple_Pack(7, names, body, lines, globals, wrapped, type, restored);
     Py_XDECREF(names);
     Py_XDECREF(body);
     Py_XDECREF(lines);
     Py_XDECREF(globals);
     Py_XDECREF(wrapped);
     Py_XDECREF(type);
+    Py_XDECREF(restored);
     return result;
 }
 
 /* ---- the method ---- */
 
-enum { FLAG_CHUNKS = 1, FLAG_RECORD = 2, FLAG_AS_TORCH = 4 };
+enum { FLAG_CHUNKS = 1, FLAG_RECORD = 2, FLAG_AS_TORCH = 4, FLAG_PLAIN_HEAD = 8 };
 
 static PyObject *write_code(writing *w)
 {
@@ -384,7 +420,8 @@ static PyObject *write_code(writing *w)
     fe_source source;
     PyObject *result = NULL;
 
-    if (need_all(w) < 0 || read_globals(w) < 0)
+    if (need_all(w) < 0 || read_globals(w) < 0 || read_names(w, "extra", &w->o.given, &w->o.given_count) < 0 ||
+        read_names(w, "outer", &w->o.outer, &w->o.outer_count) < 0)
         return NULL;
     if (fe_code_write(w->g->core, &w->o, &source, &err) < 0)
         raise_core(w->g->state, &err);
@@ -422,19 +459,21 @@ static int read_options(writing *w, PyObject *const *args)
     w->o.chunks = flags & FLAG_CHUNKS;
     w->o.record_functions = flags & FLAG_RECORD;
     w->o.as_torch = flags & FLAG_AS_TORCH;
+    w->o.plain_head = flags & FLAG_PLAIN_HEAD;
     return 0;
 }
 
 const char code_doc[] =
     "_code($self, describer, root, texts, values, annotations, notes, meta, comments, flags, colours, /)\n--\n\n"
     "The code of the graph: parameters, the body, by line the place of its node as 32-bit numbers, the globals as\n"
-    "(index, name), the names of wrapped functions, and the annotation of the result. describer tells what objects "
-    "are\n"
-    "written as; texts and values are what is returned; then lists of a str or None for each node, or None: the\n"
+    "(index, name), the names of wrapped functions, the annotation of the result, and of globals that parameters hide\n"
+    "their names and those that they have too. describer tells what objects are written as, which globals there are\n"
+    "besides (extra), and the function's parameters where the graph's are taken out of them (outer); texts and values "
+    "are what is returned; then lists of a str or None for each node, or None: the\n"
     "annotation, lines before it, lines of its meta, the comment behind a parameter. flags: 1 the body as a list of\n"
-    "pieces without indentation, 2 record calls for the profiler, 4 torch's text, even\n"
-    "where it means something else. colours: of constants, of deletions, the end of "
-    "both.";
+    "pieces without indentation, 2 record calls for the profiler, 4 torch's text, even where it means something else, "
+    "8\n"
+    "the function's parameters are the graph's. colours: of constants, of deletions, the end of both.";
 
 PyObject *Graph_code(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -319,7 +319,8 @@ PyObject *Graph_lint(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 
     if (parse_flags("_lint", 2, args, nargs, kwnames, flag) < 0 || graph_readable(g) < 0 || resolve_targets(g) < 0)
         return NULL;
-    fe_lint_options options = {.all = flag[0], .fx_only = flag[1], .targets = g->owning_module != NULL};
+    fe_lint_options options = {
+        .all = flag[0], .fx_only = flag[1], .names = !flag[1], .targets = g->owning_module != NULL};
     if (graph_readable(g) < 0) /* code of the owning module ran */
         return NULL;
     fe_report_init(&faults, g->core->allocator);

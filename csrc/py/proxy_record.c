@@ -31,15 +31,6 @@ static int take_node(const lowering *l, PyObject *node, fe_value *out)
     return 1;
 }
 
-static int take_proxy(const lowering *l, PyObject *proxy, fe_value *out)
-{
-    PyObject *node = proxy_node(l->st, proxy);
-    int result = node ? take_node(l, node, out) : -1;
-
-    Py_XDECREF(node);
-    return result;
-}
-
 /* Whether the keys of a dict are strings, which need no look. */
 static bool has_plain_keys(PyObject *dict)
 {
@@ -67,7 +58,35 @@ static int is_plain(const module_state *st, PyObject *o)
     return PySet_Contains(st->plain_types, (PyObject *)type);
 }
 
-/* A node_resolver; what create_arg gives is taken as it is, with its nodes. */
+static int lower(void *ctx, PyObject *o, fe_value *out);
+
+/* What create_arg gives is taken as it is, with its nodes. */
+static int ask_tracer(const lowering *l, PyObject *o, fe_value *out)
+{
+    PyObject *lowered = PyObject_CallMethodOneArg(l->tracer, l->st->str_create_arg, o);
+    lowering as_it_is = {.st = l->st, .g = l->g};
+    int result = lowered ? value_from_python_with(l->g, lowered, lower, &as_it_is, false, out) : -1;
+
+    Py_XDECREF(lowered);
+    return result < 0 ? -1 : 1;
+}
+
+static bool is_foreign(const lowering *l, PyObject *node)
+{
+    return Py_TYPE(node) == l->st->node_type && ((NodeObject *)node)->graph != l->g;
+}
+
+/* The tracer tells best what is wrong with a proxy of another graph. */
+static int take_proxy(const lowering *l, PyObject *proxy, fe_value *out)
+{
+    PyObject *node = proxy_node(l->st, proxy);
+    int result = !node ? -1 : l->tracer && is_foreign(l, node) ? ask_tracer(l, proxy, out) : take_node(l, node, out);
+
+    Py_XDECREF(node);
+    return result;
+}
+
+/* A node_resolver. */
 static int lower(void *ctx, PyObject *o, fe_value *out)
 {
     const lowering *l = ctx;
@@ -77,13 +96,7 @@ static int lower(void *ctx, PyObject *o, fe_value *out)
     if (is_proxy(l->st, o))
         return take_proxy(l, o, out);
     int plain = l->tracer ? is_plain(l->st, o) : 1;
-    if (plain)
-        return plain < 0 ? -1 : 0;
-    PyObject *lowered = PyObject_CallMethodOneArg(l->tracer, l->st->str_create_arg, o);
-    lowering as_it_is = {.st = l->st, .g = l->g};
-    int result = lowered ? value_from_python_with(l->g, lowered, lower, &as_it_is, false, out) : -1;
-    Py_XDECREF(lowered);
-    return result < 0 ? -1 : 1;
+    return plain < 0 ? -1 : plain ? 0 : ask_tracer(l, o, out);
 }
 
 static fe_seq *new_seq(const lowering *l, size_t len)

@@ -34,7 +34,7 @@ TransformCode = Callable[[list[str]], list[str]]
 _Text = str | tuple[str | int, ...]  # what the core writes: pieces of text, and globals by their index
 
 _CALL, _OPERATOR, _INPLACE, _GETATTR = range(4)  # fe_code_shape
-_CHUNKS, _RECORD, _AS_TORCH = 1, 2, 4
+_CHUNKS, _RECORD, _AS_TORCH, _PLAIN_HEAD = 1, 2, 4, 8
 _NO_NODE = 2**32 - 1
 
 _BINARY = {
@@ -255,9 +255,11 @@ class _Describer:
         globals: by index, the name that a global would like to have, and whether it is a builtin of that name.
         values: what they are.
         extra: globals whose names are given.
+        outer: the parameters of a function that takes the graph's inputs out of them.
     """
 
-    def __init__(self, colour: str) -> None:
+    def __init__(self, colour: str, outer: Sequence[str] = ()) -> None:
+        self.outer = outer
         self.globals: list[tuple[str, bool]] = []
         self.values: list[Any] = []
         self.extra: dict[str, Any] = {}
@@ -480,22 +482,23 @@ def _generates_by_itself(codegen: Any) -> bool:
 
 def _generate(graph: Graph, codegen: Any, root: str, options: _Options) -> PythonCode:
     nodes = list(graph.nodes) if options.verbose or options.expanded_def or _shows("META") else []
-    describer = _Describer(_BLUE if options.colored else "")
+    describer = _Describer(_BLUE if options.colored else "", _outer_parameters(codegen))
     texts, values = _output(graph, codegen, options)
     comments = notes = annotations = meta = None
     if options.verbose:
         from fastexport._code_notes import annotations_of, notes_of
 
-        annotations = annotations_of(nodes, options)
-        notes = notes_of(nodes, options)
+        annotations = annotations_of(graph, options)
+        notes = notes_of(graph, nodes, options)
     if options.expanded_def:
         comments = [_comment(node) for node in nodes]
     if _shows("META"):
         meta = [_all_meta(node) for node in nodes]
     transform = codegen._body_transformer
-    parameters, body, lines, names, wrapped, result_type = graph._code(
+    parameters, body, lines, names, wrapped, result_type, restored = graph._code(
         describer, root, texts, values, annotations, notes, meta, comments,
-        (_CHUNKS if transform else 0) | (_RECORD if options.record_func else 0),
+        (_CHUNKS if transform else 0) | (_RECORD if options.record_func else 0)
+        | (_PLAIN_HEAD if _has_plain_head(codegen) else 0),
         (_BLUE, _DIM, _RESET) if options.colored else ("", "", ""),
     )  # fmt: skip
     prologue = _text_of(codegen.gen_fn_def, parameters, result_type, expanded_def=options.expanded_def)
@@ -506,8 +509,27 @@ def _generate(graph: Graph, codegen: Any, root: str, options: _Options) -> Pytho
     else:
         line_map = _LineMap(lines, offset)
     wraps = "\n".join(f'torch.fx._symbolic_trace.wrap("{name}")' for name in dict.fromkeys(wrapped))
-    found = _Globals({name: describer.values[index] for index, name in names}, describer.extra, codegen)
+    found = _Globals({name: describer.values[index] for index, name in names}, describer.extra, codegen, restored)
     return PythonCode(f"\n{wraps}\n\n{prologue}\n{body}", found, line_map, wraps.count("\n") + 4)
+
+
+def _has_plain_head(codegen: Any) -> bool:
+    """Whether a generator writes the parameters of the graph as those of the function."""
+    fx_graph = sys.modules.get("torch.fx.graph")
+    known = (CodeGen.gen_fn_def, fx_graph.CodeGen.gen_fn_def if fx_graph is not None else None)
+    return getattr(type(codegen), "gen_fn_def", None) in known
+
+
+def _outer_parameters(codegen: Any) -> list[str]:
+    """The parameters of a function that takes nested arguments apart.
+
+    Raises:
+        ValueError: one is called like the module that does it.
+    """
+    names = getattr(getattr(codegen, "pytree_info", None), "orig_args", ())
+    if "fx_pytree" in names:
+        raise ValueError("a parameter is called 'fx_pytree', like the module that takes the arguments apart; rename it")
+    return [name for name in names if isinstance(name, str)]
 
 
 def _shows(what: str) -> bool:
@@ -602,14 +624,17 @@ class _LineMap:
 class _Globals:
     """The globals of a code: those that each code has, then its own."""
 
-    def __init__(self, own: dict[str, Any], extra: dict[str, Any], codegen: Any) -> None:
-        self._own, self._extra, self._codegen = own, extra, codegen
+    def __init__(
+        self, own: dict[str, Any], extra: dict[str, Any], codegen: Any, restored: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        self._own, self._extra, self._codegen, self._restored = own, extra, codegen, restored
 
     def __call__(self) -> dict[str, Any]:
         from fastexport import _torch
 
         found = {**_torch.custom_builtins(), **self._own, **self._extra}
         found.update((name, value) for name, value in self._codegen.additional_globals() if not _is_from_torch(value))
+        found.update((other, found[name] if name in found else _BUILTINS[name]) for name, other in self._restored)
         return found
 
 
@@ -624,7 +649,7 @@ def torch_code(graph: Graph, codegen: Any, root_module: str) -> tuple[str, dict[
     describer = _Describer("")
     texts = tuple(codegen.generate_output(None, repr_fn=lambda _: "\0").split("\0"))
     none = None
-    parameters, body, lines, names, _, _ = graph._code(
+    parameters, body, lines, names, _, _, _ = graph._code(
         describer, root_module, texts, none, none, none, none, none, _AS_TORCH, ("", "", "")
     )
     prologue = codegen.gen_fn_def(parameters, "")

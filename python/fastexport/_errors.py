@@ -65,6 +65,11 @@ class LintFault(NamedTuple):
     operand: str | None
     message: str
 
+    @property
+    def is_error(self) -> bool:
+        """Whether the graph can't be used so; a name that code can't have is only worth a look."""
+        return self.code != "ODD_NAME"
+
 
 class LintError(FastExportError, RuntimeError):
     """A graph breaks a rule; torch.fx raises RuntimeError for the same.

@@ -24,6 +24,7 @@ from torch.utils import _pytree
 
 from fastexport import _core, _torch_tracing
 from fastexport._errors import FastExportError, shown_as
+from fastexport._graph import Graph
 from fastexport._naming import stem
 
 _MACHINERY = (os.path.join(os.path.dirname(__file__), ""), os.path.join(os.path.dirname(torch.fx.__file__), ""))
@@ -208,6 +209,33 @@ def iteration_error(proxy: Any) -> TraceError:
     )
 
 
+def leak_error(node: Any, graph: Any) -> TraceError:
+    """For a proxy of a node that is used where another graph is recorded."""
+    made, used = _traced_in(node.graph), _traced_in(graph)
+    return TraceError(
+        f"argument {node.name!r} is a node of another graph{where()}\n"
+        f"It is {node.format_node()}"
+        + (f", made in the trace of{made}" if made else "")
+        + _recorded_at(node)
+        + (f"\nused in the trace of{used}" if used else "")
+        + "\nA proxy is of use only while its own program is traced. Don't keep one in an attribute, a global or a "
+        "cache: compute the value here again, or let it come in as an argument."
+    )
+
+
+def _traced_in(graph: Any) -> str:
+    """The function whose trace a graph is."""
+    traced = (graph.extras or {}).get("_co_fields") if isinstance(graph, Graph) else None
+    return "" if traced is None else '\n  File "{co_filename}", line {co_firstlineno}, in {co_name}'.format(**traced)
+
+
+def _recorded_at(node: Any) -> str:
+    """Where in its program a node was made, if that was recorded."""
+    frames = str(node.meta.get("stack_trace") or "").rstrip().split('  File "')[1:]
+    own = [frame for frame in frames if not frame.startswith(_MACHINERY)]
+    return f'\nat\n  File "{own[-1].rstrip()}' if own else ""
+
+
 def _described(proxy: Any) -> str:
     if isinstance(proxy, Attribute):  # whose node is not to be made just for this
         return f"attribute {proxy.attr!r} of {_described(proxy.root)}"
@@ -324,11 +352,14 @@ class TracerBase(_core.Recorder, torch.fx.proxy.TracerBase):
 
         Raises:
             RuntimeError: a proxy is in the key of a dict.
+            TraceError: a proxy of another graph, such as one kept from an earlier trace. A ValueError.
             ValueError: a proxy of torch.fx, which stands for a node of another graph.
             NotImplementedError: a value that no node can hold.
         """
         if isinstance(a, torch.fx.Proxy) and not isinstance(a, Proxy):
             raise ValueError(f"argument {a!r} is a proxy of torch.fx, of another graph{where()}")
+        if isinstance(a, Proxy) and isinstance(self.graph, Graph) and a.node.graph is not self.graph:
+            raise leak_error(a.node, self.graph)
         if isinstance(a, dict):
             bad = _core.proxy_among(tuple(a))
             if bad is not None:

@@ -44,7 +44,9 @@ def symbolic_trace(root: Any, concrete_args: dict[str, Any] | tuple[Any, ...] | 
             made; what else they hold is taken as known, and asserted when the graph runs.
 
     Returns:
-        A `GraphModule`: the graph, and ``root`` (for a function a new module) with the tensors it refers to.
+        A `GraphModule`, as torch.fx gives one and means by it: ``.graph`` is the `Graph`, and what that refers to (of a
+        function the tensors it closes over) are attributes, under the names they have in ``root``. It can be called.
+        `Tracer.trace` gives the graph alone.
 
     Raises:
         TraceError: the program needs a value that is not there: it branches on one, or loops over one.

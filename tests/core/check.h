@@ -405,7 +405,7 @@ static inline char *text_of(const fe_graph *g)
 static inline const char *faults_of(const fe_graph *g, bool all, bool fx_only)
 {
     static test_text t;
-    fe_lint_options options = {.all = all, .fx_only = fx_only, .targets = true};
+    fe_lint_options options = {.all = all, .fx_only = fx_only, .names = !fx_only, .targets = true};
     fe_report faults;
     fe_error err;
 

@@ -162,6 +162,82 @@ static void test_parameters(void)
     check_parameters("self", "self", true, "selfself", "    x = self\n    y = self\n    return x\n    ");
 }
 
+/* In graphs that know these names to be of globals. */
+static const char *const RESERVED[] = {"slice", "getattr", "torch", "input"};
+static const fe_text GIVEN[] = {{"given", 5}}, OUTER[] = {{"torch", 5}, {"f", 1}};
+
+/* The text of the body of a function, with the targets of its first parameter; NULL: it is refused. */
+static const char *body_of(const fe_allocator *a, const fe_reserved *reserved, const char *target, const char *lines,
+                           bool outer, fe_error *err)
+{
+    static char text[4096];
+    fe_graph *g = fe_graph_new(a, reserved);
+    fe_source code;
+    options s;
+    int status = -1;
+
+    CHECK(g);
+    build(g, lines);
+    make_functions(g);
+    fe_node_set_target(g, node(g, "x"), target_of(g, FE_OP_PLACEHOLDER, target));
+    set_options(&s, g);
+    s.o.given = GIVEN;
+    s.o.given_count = 1;
+    s.o.outer = OUTER;
+    s.o.outer_count = outer ? 2 : 0;
+    s.o.plain_head = !outer;
+    status = fe_code_write(g, &s.o, &code, err);
+    if (status == 0)
+        snprintf(text, sizeof text, "%s", as_text(&code.body));
+    fe_code_clear(&code);
+    fe_graph_free(g);
+    return status == 0 ? text : NULL;
+}
+
+static void test_hidden_globals(void)
+{
+    test_memory memory;
+    fe_reserved reserved;
+    fe_error err;
+
+    memory_init(&memory);
+    const fe_allocator *a = &memory.allocator;
+    DO(fe_reserved_init(&reserved, a));
+    for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++)
+        DO(fe_reserved_add(&reserved, RESERVED[i], strlen(RESERVED[i])));
+    CHECK_TEXT(body_of(a, &reserved, "slice", "x; return 1|x|2", false, &err),
+               "    x = slice;  slice = slice_1\n    return slice(1, x, 2)\n    ");
+    CHECK_TEXT(body_of(a, &reserved, "*torch", "x; b = g x; return b", false, &err),
+               "    x = torch;  torch = torch_1\n    b = torch.g(x);  x = None\n    return b\n    ");
+    /* What is the name of an argument or an attribute, or in a string, is no global. */
+    CHECK_TEXT(body_of(a, &reserved, "input", "x; b = f 'input' input:x; return b", false, &err),
+               "    x = input\n    b = f('input', input = x);  x = None\n    return b\n    ");
+    CHECK_TEXT(body_of(a, &reserved, "given", "x; given = f x; return given", false, &err),
+               "    x = given\n    given_1 = f(x);  x = None\n    return given_1\n    ");
+    CHECK_TEXT(body_of(a, &reserved, "x", "x; b = g x; c = f b; return c", true, &err),
+               "    torch = torch_1\n    b = torch.g(x);  x = None\n    c = f_1(b);  b = None\n    return c\n    ");
+    CHECK(!body_of(a, &reserved, "**x", "x; y; return y", false, &err));
+    CHECK_INT(err.code, FE_BAD_VALUE);
+    for (size_t nth = 0, done = 0; !done; nth++) {
+        fe_graph *g = fe_graph_new(a, &reserved);
+        fe_source code;
+        options s;
+        build(g, "x; return 1|x|2");
+        fe_node_set_target(g, node(g, "x"), target_of(g, FE_OP_PLACEHOLDER, "slice"));
+        set_options(&s, g);
+        memory_fail(&memory, nth, nth % 2);
+        done = fe_code_write(g, &s.o, &code, &err) == 0;
+        if (!done)
+            CHECK_INT(err.code, FE_NO_MEMORY);
+        memory_fail(&memory, SIZE_MAX, false);
+        fe_code_clear(&code);
+        fe_graph_free(g);
+        CHECK(done || nth < 200);
+    }
+    fe_reserved_clear(&reserved);
+    CHECK_INT(memory.blocks, 0);
+}
+
 static void test_names_and_lines(void)
 {
     fe_graph *g = functions_of("f; x; a = f f x; return a");
@@ -224,6 +300,7 @@ int main(void)
     RUN(test_operators);
     RUN(test_keywords);
     RUN(test_parameters);
+    RUN(test_hidden_globals);
     RUN(test_names_and_lines);
     RUN(test_no_memory);
     return 0;

@@ -180,6 +180,30 @@ static void test_all_at_once(void)
     fe_graph_free(g);
 }
 
+/* They break nothing, so they are told only to who asks for all, and not as torch.fx would. */
+static void test_odd_names(void)
+{
+    static const char *const odd[] = {"a\n", "a b", "", "1a", "class", "None", "__debug__", "a-b"};
+    static const char *const plain[] = {"_", "a1", "Class", "print", "\xc3\xa4"};
+
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        fe_graph *g = graph_of("x; a = f x; return a");
+        char want[64];
+        fe_node_set_name(g, node(g, "a"), str(g, odd[i]));
+        snprintf(want, sizeof want, "ODD_NAME %s", odd[i]);
+        CHECK_TEXT(faults_of(g, true, false), want);
+        CHECK_TEXT(faults_of(g, true, true), "");
+        CHECK_TEXT(faults_of(g, false, false), "");
+        fe_graph_free(g);
+    }
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        fe_graph *g = graph_of("x; a = f x; return a");
+        fe_node_set_name(g, node(g, "a"), str(g, plain[i]));
+        CHECK_TEXT(faults_of(g, true, false), "");
+        fe_graph_free(g);
+    }
+}
+
 /* Graphs read without arguments or names have only edges to look at. */
 static void test_graph_without_arguments(void)
 {
@@ -226,6 +250,7 @@ int main(void)
     RUN(test_places);
     RUN(test_targets);
     RUN(test_all_at_once);
+    RUN(test_odd_names);
     RUN(test_graph_without_arguments);
     RUN(test_texts);
     return 0;
