@@ -17,7 +17,7 @@ from fastexport import _core
 if TYPE_CHECKING:
     from fastexport._graph import Graph
 
-_VERSION = 1
+VERSION = 1
 _FAKE_CLASSES = frozenset(("FakeTensor", "SymInt", "SymFloat", "SymBool"))
 
 
@@ -45,12 +45,12 @@ def _map(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(value)
 
 
-def _is_higher_order(target: Any) -> bool:
+def is_higher_order(target: Any) -> bool:
     return any(c.__name__ == "HigherOrderOperator" and c.__module__ == "torch._ops" for c in type(target).__mro__)
 
 
 def _pack_operator(target: Any) -> Any:
-    if _is_higher_order(target):
+    if is_higher_order(target):
         import torch
 
         name = target.name()
@@ -102,14 +102,14 @@ def _unpack_meta(graph: Graph, meta: Any) -> list[dict[str, Any]]:
     return _torch.load_meta(graph, meta)
 
 
-def reduce(graph: Graph) -> tuple[Any, ...]:
-    """What pickle needs to build a graph again (see `object.__reduce_ex__`)."""
+def node_entries(graph: Graph) -> list[tuple[Any, ...]]:
+    """The nodes as tuples: op, target, name, args, kwargs, type, users; for a node stands its `NodeIndex`."""
     index = {node: NodeIndex(i) for i, node in enumerate(graph.nodes)}
 
     def leaf(value: Any) -> Any:
         return index[value] if isinstance(value, _core.Node) else _pack_operator(value)
 
-    nodes = [
+    return [
         (
             node.op,
             _pack_operator(node.target),
@@ -121,14 +121,18 @@ def reduce(graph: Graph) -> tuple[Any, ...]:
         )
         for node in index
     ]
+
+
+def reduce(graph: Graph) -> tuple[Any, ...]:
+    """What pickle needs to build a graph again (see `object.__reduce_ex__`)."""
     # Pickled after the graph itself is known to the pickler, since it may refer back to the graph.
     attributes = {
-        "meta": _pack_meta(graph, [dict(node.meta) for node in index]),
+        "meta": _pack_meta(graph, [dict(node.meta) for node in graph.nodes]),
         "subgraphs": graph.subgraphs,
         "extras": graph.extras,
         "__dict__": dict(getattr(graph, "__dict__", {})),
     }
-    return rebuild, (type(graph), _VERSION, nodes), attributes, None, None, set_attributes
+    return rebuild, (type(graph), VERSION, node_entries(graph)), attributes, None, None, set_attributes
 
 
 def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Graph:
@@ -137,8 +141,8 @@ def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Gra
     Raises:
         ValueError: the pickle comes from a newer fastexport.
     """
-    if version != _VERSION:
-        raise ValueError(f"this graph was pickled in format {version}; this fastexport reads format {_VERSION}")
+    if version != VERSION:
+        raise ValueError(f"this graph was pickled in format {version}; this fastexport reads format {VERSION}")
     graph = cls()
     made = [
         graph.create_node(op, _unpack_operator(target), name=name, type_expr=type_expr)
@@ -154,7 +158,8 @@ def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Gra
         node.args = _map(args, leaf)
         node.kwargs = _map(kwargs, leaf)
     for node, entry in zip(made, nodes, strict=True):
-        node._order_users([made[i] for i in entry[-1]])
+        if entry[-1] is not None:  # else they are in the order of the nodes
+            node._order_users([made[i] for i in entry[-1]])
     return graph
 
 

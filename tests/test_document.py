@@ -1,0 +1,402 @@
+"""Graphs and programs as bytes that can be read without running anything: dumps and loads."""
+
+import collections
+import copy
+import json
+import math
+import operator
+import typing
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastexport
+from fastexport import FormatError, Graph, dumps, from_fx, loads
+from fx_graphs import MODELS, exported
+from helpers import assert_sound, names, run_python, structure
+
+SAMPLES = sorted((Path(__file__).parent / "data/pt2/samples/current").glob("*.pt2"))
+
+
+def graph_of(*args, target=len, meta=None, **kwargs):
+    """A graph of x that returns one call; "x" among the arguments is the input."""
+    g = Graph()
+    x = g.placeholder("x")
+    fill = lambda leaf: x if type(leaf) is str and leaf == "x" else leaf  # noqa: E731
+    node = g.create_node("call_function", target, fastexport.map_aggregate(args, fill), kwargs, "called")
+    node.meta = meta or {}
+    g.output(node)
+    return g
+
+
+def same(g, **options):
+    data = dumps(g, **options)
+    h = loads(data)
+    assert type(h) is Graph and h == g and dumps(h, **options) == data
+    left = -1 if options else None
+    assert [entry[:left] for entry in structure(h)] == [entry[:left] for entry in structure(g)]
+    assert list(h.subgraphs or {}) == list(g.subgraphs or {})
+    assert_sound(h)
+    return h
+
+
+# ---- the same again
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_graphs_and_programs_of_files(path):
+    program = fastexport.load(path)
+    graph = same(program.graph)
+    for name, sub in (program.graph.subgraphs or {}).items():
+        assert graph.subgraphs[name] == sub
+    again = loads(dumps(program))
+    assert str(again) == str(program) and again.state_dict.keys() == program.state_dict.keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_of_torch(name):
+    program, _ = exported(name)
+    g = from_fx(program.graph)
+    with pytest.raises(FormatError, match=r"node '\w+' can't be written: its meta has .*; meta=False leaves meta out"):
+        dumps(g)
+    same(g, meta=False)
+    whole = fastexport.from_export(program)
+    assert names(loads(dumps(whole)).graph) == names(whole.graph)
+
+
+class Traced(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, y: int = 3, *rest, **more):
+        x = torch.nn.functional.relu(self.fc(x) + y) @ self.fc.weight
+        return torch.cat([x, rest[0]], dim=0).to(torch.float32), torch.special.expit(x).view(torch.Size([4]))
+
+
+def test_traced_graphs():
+    g = from_fx(torch.fx.symbolic_trace(Traced()))
+    h = same(g, meta=False)
+    assert h.to_fx(Traced()).code == g.to_fx(Traced()).code
+    own = fastexport.symbolic_trace(Traced()).graph
+    same(own, meta=False)
+
+
+VALUES = [
+    None, True, 0, -1, 1 << 52, 1 << 53, -(1 << 80), 1 << 4000, 0.0, -0.0, 1.5, 1e300, 5e-324, math.inf, -math.inf, 1j,
+    complex(-0.0, math.inf), "", "a\0\n", "\u00e9\U0001f600", "\ud83d", "\ud83d\ude00", b"", b"\0\xff", ...,
+    (), [], {}, [1, [2, (3,)]], {"a": 1, 2: [3], None: (4,), (5,): 6.0}, slice(None, 1, -1), slice("x", ["x"], None),
+    range(3), range(0, 10**30, 7), frozenset({1, 2}), frozenset({"a"}), frozenset(),
+    fastexport.DType("float32"), fastexport.Layout("strided"), fastexport.MemoryFormat("preserve_format"),
+    fastexport.Device("cuda", 1), torch.float16, torch.strided, torch.channels_last, torch.device("cpu"),
+    torch.Size([1]), torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.ops.higher_order.cond, torch.relu, len,
+    operator.add, math.sqrt, fastexport.Operator("torch.ops.aten.relu.default"), int, torch.Tensor,
+    torch.nn.functional.linear, {"int": "0x1"}, {"node": 0}, {"tuple": [1]}, ["x", {"k": "x"}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}")
+def test_values(value):
+    h = same(graph_of(value, [value], key=(value,)))
+    found = h.node("called").args[0]
+    assert type(found) is type(graph_of(value).node("called").args[0])
+    assert repr(found) == repr(graph_of(value).node("called").args[0])
+
+
+def test_values_that_are_not_equal_to_themselves_or_their_copies():
+    assert math.isnan(loads(dumps(graph_of(math.nan))).node("called").args[0])
+    for value in ({1, "a"}, set()):  # told apart by identity in a graph, for they may change
+        assert loads(dumps(graph_of(value))).node("called").args[0] == value
+    huge = loads(dumps(graph_of(10**5000))).node("called").args[0]
+    assert huge == 10**5000
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        int, str, type(None), torch.Tensor, torch.SymInt, list[int], dict[str, list[torch.Tensor]], tuple[int, ...],
+        int | None, typing.Optional[int], typing.Union[int, str], typing.List[int], typing.Dict[str, torch.Tensor],  # noqa: UP006, UP007, UP045
+        typing.Tuple[()], typing.Any, typing.List, "a text", typing.Callable[..., int],  # noqa: UP006
+    ],
+    ids=str,
+)  # fmt: skip
+def test_types(kind):
+    g = graph_of("x")
+    g.node("x").type = kind
+    g.output_node().type = kind
+    assert same(g).node("x").type == kind
+
+
+def test_meta():
+    value = fastexport.TensorMeta(fastexport.DType("float32"), (2, fastexport.SymInt("Symbol('s0')", 3)))
+    meta = {"val": (value, 1, [None]), "stack_trace": "a\n", 3: {"deep": [(1,)]}, "m": collections.OrderedDict(a=1)}
+    found = same(graph_of("x", meta=meta)).node("called").meta
+    assert dict(found) == meta and type(found["m"]) is collections.OrderedDict
+
+
+def test_users_names_and_graphs_below():
+    g = Graph()
+    x = g.placeholder("x")
+    y = g.call_function(operator.neg, (x,))
+    z = g.call_function(operator.pos, (x,))
+    y.args, z.args = (), ()
+    z.args, y.args = (x,), (x,)
+    y.name = "named by hand"
+    g.output((y, z))
+    g.subgraphs = {"a.b": graph_of("x"), "\u00e9": graph_of(1)}
+    assert names(same(g).node("x").users) == ["pos", "named by hand"] != names(g)[1:3]
+    assert loads(dumps(g)).subgraphs["\u00e9"] == g.subgraphs["\u00e9"]
+
+
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(st.characters()),
+    st.binary(max_size=4), st.complex_numbers(allow_nan=False),
+    st.sampled_from(["x", torch.int8, ..., len, fastexport.DType("int8")]),
+)  # fmt: skip
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        st.builds(slice, inner, inner, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(trees, max_size=3), st.dictionaries(st.text(max_size=4), trees, max_size=3), trees)
+@settings(max_examples=150)
+def test_any_arguments(args, kwargs, meta):
+    kwargs.pop("target", None), kwargs.pop("meta", None)
+    same(graph_of(*args, meta={"any": meta}, **kwargs))
+
+
+def test_copies_of_bytes():
+    data = dumps(graph_of("x"))
+    assert loads(bytearray(data)) == loads(memoryview(data)) == loads(data)
+    for wrong in (data.decode(), 3, None):
+        with pytest.raises(TypeError):
+            loads(wrong)
+    with pytest.raises(TypeError, match="dumps takes a Graph or an ExportedProgram of fastexport, not dict"):
+        dumps({})
+
+
+def test_no_torch_is_needed():
+    run_python(
+        """
+        import sys, fastexport
+        program = fastexport.load(sys.argv[1])
+        assert fastexport.loads(fastexport.dumps(program.graph)) == program.graph
+        assert str(fastexport.loads(fastexport.dumps(program))) == str(program)
+        assert "torch" not in sys.modules
+        """,
+        str(SAMPLES[0]),
+    )
+
+
+# ---- what can't be written
+
+
+class Opaque:
+    def __repr__(self):
+        return "<opaque>"
+
+
+class Raises:
+    def __repr__(self):
+        raise KeyError("repr")
+
+    __eq__ = __hash__ = __repr__
+
+
+class Lies:
+    __class__ = type
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@pytest.mark.parametrize(
+    "value", [Opaque(), Opaque, Raises(), print, eval, open, lambda: 0, torch.load, bytearray(b"a"), Lies()]
+)
+def test_objects_without_a_text(value):
+    for g in (graph_of([{"k": value}]), graph_of("x", meta={"k": value})):
+        with pytest.raises(FormatError, match=r"node 'called' can't be written: its (args|meta) has "):
+            dumps(g)
+    with pytest.raises(FormatError, match=r"<opaque> of type test_document.Opaque; a pickle"):
+        dumps(graph_of(Opaque()))
+
+
+def test_other_things_without_a_text():
+    circle = []
+    circle.append(circle)
+    with pytest.raises(FormatError, match="'called' can't be written: its meta is nested too deep"):
+        dumps(graph_of("x", meta={"k": circle}))
+    g = graph_of("x")
+    g.subgraphs = {"below": graph_of(Opaque())}
+    with pytest.raises(FormatError, match="node 'below.called' can't be written: its args"):
+        dumps(g)
+    g = graph_of("x")
+    g.set_codegen(fastexport.CodeGen())
+    same(g)
+    g.on_generate_code(lambda before: lambda lines: lines)
+    with pytest.raises(FormatError, match="the graph has _codegen of CodeGen, which has no text; give it a plain one"):
+        dumps(g)
+    g = graph_of("x")
+    g.mine = 1
+    with pytest.raises(FormatError, match="the graph has attributes of its own, 'mine'"):
+        dumps(g)
+    g = graph_of("x")
+    g.node("x").type = Opaque
+    with pytest.raises(FormatError, match="node 'x' can't be written: its type has <class"):
+        dumps(g)
+
+
+# ---- hostile bytes
+
+
+def document(**changes):
+    found = json.loads(dumps(graph_of("x")))
+    found["nodes"][1].update(changes)
+    return json.dumps(found).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "no document"),
+        (b"\xff", "no document"),
+        (b"null", "its format is None"),
+        (b"[" * 100_000, "no document"),
+        (b'{"a": 1, "a": 2}', "a key occurs twice"),
+        (b"NaN", "NaN is no JSON"),
+        (b"9" * 10_000, "no document"),
+        (b'{"format": "fastexport.graph", "version": 2}', "of version 2; this fastexport reads version 1"),
+        (b'{"format": "fastexport.graph", "version": true}', "of version True"),
+        (b'{"format": "fastexport.graph", "version": 1, "nodes": 3}', "a list of nodes"),
+        (document(target={"function": "os.system"}), "'os.system' is no function that a document may name"),
+        (document(target={"function": "builtins.eval"}), "'builtins.eval' is no function"),
+        (document(target={"function": "torch.load"}), "'torch.load' is no function"),
+        (document(target={"function": "torch.from_file"}), "'torch.from_file' is no function"),
+        (document(target={"function": "torch.os.system"}), "'torch.os.system' is no function"),
+        (document(target={"function": "operator.call"}), "'operator.call' is no function"),
+        (document(target={"torch_operator": "torch.ops.load_library"}), "not the name of an operator"),
+        (document(target={"torch_operator": "torch.ops.aten.add.__class__"}), r"torch.* has no|not the name"),
+        (document(target={"torch_operator": "torch.hub.load"}), "nodes\\[1\\]"),
+        (document(target={"operator": "os.system"}), "'os.system' is not the name of an operator"),
+        (document(target="len"), "can't be called"),
+        (document(op="run"), "unknown op|'run'"),
+        (document(op=3), "an op and a name"),
+        (document(name="x"), "the name 'x' is of another node, too"),
+        (document(name=None), "an op and a name"),
+        (document(args=[{"node": 3}]), "there is no node 3"),
+        (document(args=[{"node": -1}]), "there is no node -1"),
+        (document(args=[{"node": True}]), "there is no node True"),
+        (document(args=[{"pickle": "abc"}]), "'pickle' is no kind of value"),
+        (document(args=[{"a": 1, "b": 2}]), "no object of one key"),
+        (document(args=[{"frozenset": [[]]}]), "unhashable"),
+        (document(args=[{"dict": [[[], 1]]}]), "unhashable"),
+        (document(args=[{"dict": [["a", 1], ["a", 2]]}]), "a key occurs twice"),
+        (document(args=[{"str": [1 << 40]}]), "nodes\\[1\\]"),
+        (document(args=[{"float": "00"}]), "nodes\\[1\\]"),
+        (document(args=[{"value": ["as_tensor", {}]}]), "nodes\\[1\\]"),
+        (document(args=[{"value": ["as_sym_int", {"as_expr": {"expr_str": "__import__('os')"}}]}]), "nodes\\[1\\]"),
+        (document(args=[{"dtype": "no"}]), "nodes\\[1\\]"),
+        (document(args=[{"range": [1, 2, 0]}]), "must not be zero"),
+        (document(args=[{"type": "os.PathLike"}]), "is no type"),
+        (document(type=["list"] * 3 + [["|"]]), "is no type"),
+        (document(kwargs=[[1, 2]]), "a keyword is no string"),
+        (document(users=[9]), "no order of users"),
+        (document(users=[0, 0]), "the nodes make no graph"),
+        (document(extra=1), "is no node"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_hostile_documents(data, message):
+    with pytest.raises(FormatError, match=message):
+        loads(data)
+
+
+def test_deep_documents():
+    deep = b'{"tuple": [' * 200 + b"]}" * 200
+    whole = document(args=["here"]).replace(b'"here"', deep)
+    assert_sound(loads(whole))
+    for depth in (5_000, 100_000):
+        with pytest.raises(FormatError):
+            loads(document(args=["here"]).replace(b'"here"', b'{"tuple": [' * depth + b"]}" * depth))
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_damaged_documents(data):
+    whole = bytearray(dumps(graph_of("x", [1, (2.5, "a")], meta={"val": {"k": (1,)}})))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        size = data.draw(st.integers(0, 8))
+        whole[at : at + size] = data.draw(
+            st.one_of(st.binary(max_size=4), st.sampled_from([b"{}", b"[]", b"1", b'"x"']))
+        )
+    try:
+        found = loads(bytes(whole))
+    except FormatError as error:
+        assert str(error)
+    else:
+        assert isinstance(found, Graph)
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["tuple", "dict", "int", "value", "type", "size", "range", "str", "torch",
+            "node_source", "float", "bytes", "slice", "device", "set", "complex", "node", "ordered_dict"]),
+            inner, min_size=1, max_size=1),
+    ),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(st.sampled_from(["target", "name", "args", "kwargs", "type", "users", "meta", "op"]), json_values)
+@settings(max_examples=400)
+def test_other_json_in_its_places(key, value):
+    try:
+        found = loads(document(**{key: value}))
+    except FormatError as error:
+        assert error.json_path is None or error.json_path.startswith("$")
+    else:
+        assert isinstance(found, Graph)
+
+
+# ---- deep copies
+
+
+@pytest.mark.parametrize("kind", ["module", "graph"])
+def test_deepcopy_of_torchs(kind):
+    program, _ = exported("resnet")
+    module = program.module()
+    original = module if kind == "module" else module.graph
+    copies = fastexport.deepcopy(original), copy.deepcopy(original)
+    graphs = [found.graph if kind == "module" else found for found in copies]
+    assert type(copies[0]).__name__ == type(copies[1]).__name__
+    assert str(graphs[0]) == str(graphs[1]) and graphs[0] is not module.graph
+    assert names(graphs[0]) == names(graphs[1])
+    assert [list(map(str, node.users)) for node in graphs[0].nodes] == [
+        list(map(str, node.users)) for node in graphs[1].nodes
+    ]
+    if kind == "module":
+        assert copies[0].state_dict().keys() == copies[1].state_dict().keys() and copies[0].code == copies[1].code
+
+
+def test_deepcopy_of_ours():
+    g = graph_of("x", meta={"k": [1]})
+    module = fastexport.GraphModule({}, g)
+    program = fastexport.load(SAMPLES[0])
+    assert fastexport.deepcopy(g) == g and fastexport.deepcopy(module).graph == g
+    assert str(fastexport.deepcopy(program)) == str(program)
+    memo = {}
+    twin = fastexport.deepcopy([g, g], memo)
+    assert twin[0] is twin[1] is memo[id(g)] and twin[0].node("called").meta["k"] is not g.node("called").meta["k"]
