@@ -27,6 +27,14 @@ SOURCES = sorted(glob(f"{CORE}/*.c") + glob(f"{FILES}/*.c") + glob(f"{BINDING}/*
 HEADERS = sorted(glob("csrc/*/*.h") + glob("csrc/*/*.inc"))
 
 
+def sources_hash():
+    """What tells these C sources from others; the package compares it with those beside it when it is imported."""
+    spec = importlib.util.spec_from_file_location("_build", "python/fastexport/_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.sources_hash(".")
+
+
 def yyjson_folder():
     """Where the Python package yyjson has yyjson.c and yyjson.h; csrc/pt2/json.c compiles them in."""
     spec = importlib.util.find_spec("yyjson")
@@ -52,6 +60,8 @@ def flags_for(source, cc_args):
     """Keep Python's headers from the core; elsewhere, no warnings from headers not ours."""
     core = source.startswith((CORE, FILES))
     flags = ["-pedantic"] if core and DEV else []
+    if source == f"{BINDING}/module.c":
+        flags.append(f'-DFE_BUILD="{sources_hash()}"')
     for arg in cc_args:
         if not arg.startswith("-I/"):
             flags.append(arg)

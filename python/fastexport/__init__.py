@@ -7,10 +7,19 @@ on these and, in place, on torch.fx graphs. Nothing here needs torch until a tor
 
 from __future__ import annotations
 
+import os as _os
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from fastexport import _core
+from fastexport import _build
+
+try:
+    from fastexport import _core
+except (ImportError, AttributeError) as _error:
+    raise _build.explain(_error) from _error
+if _core.build:
+    _build.check(_core, _os.path.dirname(_os.path.dirname(_os.path.dirname(__file__))))
+
 from fastexport._core import Expr, Node, Tensor
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
 from fastexport._errors import FastExportError, Fault, FileError, FormatError, LintError, LintFault, VerifyError
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
     from fastexport._constant_folding import fold_constants
     from fastexport._cse import eliminate_common_subexpressions
     from fastexport._diff import GraphDiff, NodeChange, NodesDiff, diff
+    from fastexport._document import dumps, loads
+    from fastexport._duplicates import deepcopy
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
     from fastexport._graph_module import GraphModule
     from fastexport._interpreter import Interpreter, Transformer
@@ -169,7 +180,9 @@ __all__ = [
     "accelerate",
     "apply_fx_pass",
     "check_subgraphs_connected",
+    "deepcopy",
     "diff",
+    "dumps",
     "eliminate_common_subexpressions",
     "eliminate_dead_code",
     "eliminate_getitems",
@@ -191,6 +204,7 @@ __all__ = [
     "keystr",
     "lint",
     "load",
+    "loads",
     "map_aggregate",
     "map_arg",
     "match_inputs",
@@ -230,6 +244,8 @@ _LATER = {
     "_adapter": ("apply_fx_pass",),
     "_constant_folding": ("fold_constants",),
     "_cse": ("eliminate_common_subexpressions",),
+    "_document": ("dumps", "loads"),
+    "_duplicates": ("deepcopy",),
     "_diff": ("GraphDiff", "NodeChange", "NodesDiff", "diff"),
     "_edits": ("Insertion", "erase_nodes", "insert_nodes", "replace_all_uses"),
     "_partitions": (
