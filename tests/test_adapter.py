@@ -601,3 +601,108 @@ def test_a_new_subgraph_takes_no_hooks_of_the_module_around_it():
     assert isinstance(module.spare, torch.fx.GraphModule)
     assert not module.spare._forward_hooks and module.spare.meta == {}
     assert module._forward_hooks and module.meta["mine"] == 1
+
+
+def noting(module):
+    """Hooks of a torch module, and what they were told."""
+    told = []
+    module._register_create_node_hook(lambda node: told.append(("create", node.name, str(node.args))))
+    module._register_erase_node_hook(lambda node: told.append(("erase", node.name, str(node.args))))
+    module._register_replace_node_hook(
+        lambda old, new, user: told.append(("replace", old.name, new, user.name, str(user.args)))
+    )
+    return told
+
+
+def to_relu6(graph):
+    """relu -> relu6, by calls that torch has, too; and what nothing uses goes, with what it alone used."""
+    call = graph.call_function
+    for node in list(graph.nodes):
+        if node.target is torch.relu:
+            with graph.inserting_after(node):
+                six = call(torch.nn.functional.relu6, node.args)
+            with graph.inserting_after(six):
+                new = call(torch.neg, (six,))
+            node.replace_all_uses_with(new)
+            graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):
+        if node.target in (torch.abs, torch.exp):
+            graph.erase_node(node)
+
+
+def with_relu():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.relu, (x,))
+    graph.call_function(torch.abs, (graph.call_function(torch.exp, (x,)),))
+    z = graph.call_function(torch.add, (y, y))
+    w = graph.call_function(torch.relu, (graph.call_function(torch.mul, (z, y)),))
+    graph.output((w, z))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_hooks_hear_of_edits_as_of_torchs_own_calls():
+    ours, theirs = with_relu(), with_relu()
+    heard, expected = noting(ours), noting(theirs)
+    to_relu6(theirs.graph)
+    with native_edit(ours) as native:
+        to_relu6(native)
+    assert str(ours.graph) == str(theirs.graph)
+    assert len(expected) == 11 and sorted(heard) == sorted(expected)
+    by_kind = [[note for note in notes if note[0] == "replace"] for notes in (heard, expected)]
+    assert by_kind[0] == by_kind[1]
+
+
+def test_hooks_hear_nothing_of_what_is_no_replacement():
+    module = with_relu()
+    heard = noting(module)
+    with native_edit(module) as native:
+        native.node("mul").args = (native.node("x"), native.node("add"))
+        with native.inserting_after(native.node("x")):
+            made = native.call_function(torch.neg, (native.node("x"),))
+        native.node("relu").replace_all_uses_with(made, delete_user_cb=lambda user: False)
+    assert heard == [("create", "neg", "(x,)")]
+
+
+def test_hooks_hear_of_what_came_after_what_came_first():
+    module = with_relu()
+    heard = noting(module)
+    with native_edit(module) as native:
+        for name in ("cos", "sin"):
+            old = list(native.nodes)[1] if name == "cos" else native.node("cos")
+            with native.inserting_before(old):
+                new = native.call_function(getattr(torch, name), old.args)
+            old.replace_all_uses_with(new)
+            native.erase_node(old)
+    assert [note for note in heard if note[0] == "replace"] == [
+        ("replace", "relu", "sin", "add", "(relu, relu)"),
+        ("replace", "relu", "sin", "mul", "(add, relu)"),
+    ]
+    assert [note[:2] for note in heard if note[0] != "replace"] == [("create", "sin"), ("erase", "relu")]
+
+
+def test_hooks_hear_of_our_passes():
+    module = with_relu()
+    heard = noting(module)
+    fastexport.outline(module, [module.graph.find_nodes(op="call_function", target=torch.add)[0]], "sum")
+    fastexport.inline(module)
+    assert [note[:4] for note in heard if note[0] == "replace"] == [
+        ("replace", "add", "sum_1", "mul"),
+        ("replace", "add", "sum_1", "output"),
+        ("replace", "sum_1", "add_1", "mul"),
+        ("replace", "sum_1", "add_1", "output"),
+    ]
+
+
+def test_nodes_in_a_circle_that_go_together():
+    module = with_relu()
+    with native_edit(module) as native:
+        exp, absolute = native.node("exp"), native.node("abs_1")
+        exp.args = (absolute,)
+    heard = noting(module)
+    with native_edit(module) as native:
+        native.node("exp").args = ()
+        for name in ("abs_1", "exp"):
+            native.erase_node(native.node(name))
+    assert [note[:2] for note in heard] == [("erase", "abs_1"), ("erase", "exp")]
+    module.graph.lint()

@@ -14,7 +14,7 @@ from torch import fx
 
 import fastexport
 from fastexport import Graph, GraphModule, from_fx
-from fastexport._graph_module import Holder
+from fastexport._module_tree import Holder
 from fx_graphs import exported, exported_cond
 
 aten = torch.ops.aten

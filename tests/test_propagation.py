@@ -82,3 +82,103 @@ def test_errors():
         graph.refresh_fake_tensors()
     with pytest.raises(TypeError):
         fastexport.propagate_shapes(3)
+
+
+def test_reasons():
+    module = fx.symbolic_trace(Model())
+    graph = fastexport.from_fx(module)
+    reasons = graph.propagate_shapes(X, explain=True).reasons
+    assert reasons == fastexport.propagate_shapes(module, X, explain=True).reasons
+    assert list(reasons) == [node.name for node in graph.nodes]
+    assert reasons["relu"] == "noted: tensor_meta, type"
+    assert reasons["getattr_1"] == "noted: type"
+    again = graph.propagate_shapes(torch.ones(5, 3), explain=True)
+    assert again.reasons["relu"] == "noted: tensor_meta"
+    assert again.reasons["getattr_1"] == "kept: what it gives is as it was noted before"
+    assert set(graph.propagate_shapes(torch.ones(5, 3), explain=True).reasons.values()) == {again.reasons["getattr_1"]}
+    assert graph.propagate_shapes(X).reasons is None
+    fake = graph.refresh_fake_tensors(None, X, explain=True).reasons
+    assert set(fake.values()) == {"noted: val"}
+
+
+class Cond(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: (y * 2,), lambda y: (y - 1,), (x,))
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.higher_order.while_loop(
+            lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x), ()
+        )
+
+
+class Wrapped(torch.nn.Module):
+    def forward(self, x):
+        with torch.no_grad():
+            x = x * 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x
+
+
+def forget(graph, keys):
+    for node in graph.nodes:
+        for key in keys:
+            node.meta.pop(key, None)
+    for sub in (graph.subgraphs or {}).values():
+        forget(sub, keys)
+
+
+# With real tensors one branch of a condition is run, with fake ones the body of a loop alone.
+LEFT = {"shapes": {"false_graph_0"}, "fake": {"while_loop_cond_graph_0"}}
+
+
+@pytest.mark.parametrize(("model", "below"), [(Cond, 2), (Loop, 2), (Wrapped, 2)])
+@pytest.mark.parametrize("way", LEFT)
+def test_graphs_below_are_gone_into(model, below, way):
+    x = torch.ones(3, 3)
+    program = fastexport.from_export(torch.export.export(model(), (x,)))
+    subgraphs = program.graph.subgraphs
+    told = {path: {n.name: n.meta["val"] for n in sub.nodes if "val" in n.meta} for path, sub in subgraphs.items()}
+    assert len(subgraphs) == below
+    forget(program.graph, ("val", "tensor_meta", "type"))
+    if way == "shapes":
+        result = fastexport.propagate_shapes(program, x, explain=True)
+    else:
+        result = fastexport.refresh_fake_tensors(program, None, x, explain=True)
+    assert result.modified
+    for path, sub in subgraphs.items():
+        for node in (node for node in sub.nodes if node.op in ("placeholder", "call_function")):
+            reason = result.reasons[f"{path}/{node.name}"]
+            if path in LEFT[way]:
+                assert reason == "kept: the run did not come to it" and not {"tensor_meta", "val"} & node.meta.keys()
+            else:
+                noted, expected = node.meta["tensor_meta" if way == "shapes" else "val"], told[path][node.name]
+                assert (noted.shape, noted.dtype) == (expected.shape, expected.dtype)
+                assert reason.startswith("noted")
+
+
+def test_modules_that_are_called():
+    inner, outer = fx.Graph(), fx.Graph()
+    x, y = inner.placeholder("x"), inner.placeholder("y")
+    inner.output(inner.call_function(torch.cat, ([x, y],)))
+    x = outer.placeholder("x")
+    called = outer.call_module("inner", (x, x))
+    outer.output(outer.call_module("inner", (called, x)))
+    module = fx.GraphModule({"inner": fx.GraphModule({}, inner)}, outer)
+    assert fastexport.propagate_shapes(module, X)
+    assert outer.output_node().args[0].meta["tensor_meta"].shape == (6, 3)
+    assert inner.find_nodes(op="call_function", target=torch.cat)[0].meta["tensor_meta"].shape == (6, 3)
+    assert fastexport.refresh_fake_tensors(module, None, X)
+    assert inner.find_nodes(op="call_function", target=torch.cat)[0].meta["val"].shape == (6, 3)
+
+
+def test_what_fails_below_is_told(capsys):
+    inner, outer = fx.Graph(), fx.Graph()
+    inner.output(inner.call_function(torch.mm, (inner.placeholder("x"), 3)))
+    outer.output(outer.call_module("inner", (outer.placeholder("x"),)))
+    module = fx.GraphModule({"inner": fx.GraphModule({}, inner)}, outer)
+    with pytest.raises(RuntimeError, match=r"ShapeProp error for: node=%inner") as caught:
+        fastexport.propagate_shapes(module, X)
+    assert "node=%mm" in str(caught.value.__cause__)
+    assert not any("type" in node.meta for node in outer.nodes)

@@ -471,3 +471,123 @@ class TestBadInput:
         for partitions in (3, [3]):
             with pytest.raises(TypeError, match="partitions must be groups of nodes"):
                 fuse(graph, partitions)
+
+
+# ---- higher-order operators
+
+
+def branch():
+    """-x * y, as a tuple."""
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.output((graph.call_function(torch.mul, (graph.call_function(torch.neg, (x,)), y)),))
+    return torch.fx.GraphModule({}, graph)
+
+
+def running(name, *before, path="body"):
+    """A module that gives a graph to a higher-order operator, with what goes before the arguments."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    held = graph.get_attr(path)
+    args = [held if arg is branch else arg for arg in before]
+    call = graph.call_function(getattr(torch.ops.higher_order, name), (*args, x, x))
+    graph.output(graph.call_function(operator.getitem, (call, 0)))
+    return torch.fx.GraphModule({path: branch()}, graph)
+
+
+RUNNERS = {"wrap": (branch,), "invoke_subgraph": (branch, "an identifier")}
+
+
+@pytest.mark.parametrize("path", ["body", "inner.body"])
+@pytest.mark.parametrize("kind", ["torch", "ours"])
+@pytest.mark.parametrize("name", RUNNERS)
+def test_inline_of_operators_that_just_run_a_graph(name, kind, path):
+    module = running(name, *RUNNERS[name], path=path)
+    expected = module(torch.ones(2)) if name == "wrap" else -torch.ones(2)
+    graph = module if kind == "torch" else fastexport.from_fx(module)
+    result = inline(graph)
+    assert result.removed == [name, path.replace(".", "_")]
+    assert result.added == ["neg", "mul"] and result.reasons == {}
+    made = graph if kind == "torch" else graph.to_fx(module)
+    assert [node.op for node in made.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    assert torch.equal(made(torch.ones(2)), expected)
+    assert not inline(graph)
+
+
+def test_inline_of_operators_of_a_file():
+    sub = fastexport.Graph()
+    x = sub.placeholder("x")
+    sub.output((sub.call_function("torch.ops.aten.neg.default", (x,)),))
+    graph = fastexport.Graph()
+    x, held = graph.placeholder("x"), graph.get_attr("body")
+    calls = [graph.call_function("torch.ops.higher_order.invoke_subgraph", (held, "id", x)) for _ in range(2)]
+    graph.output(tuple(graph.call_function(operator.getitem, (call, 0)) for call in calls))
+    graph.subgraphs = {"body": sub}
+    assert inline(graph).added == ["neg_default", "neg_default_1"]
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    assert graph.subgraphs is None and not graph.lint(all=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "why"),
+    [
+        (
+            "wrap_with_set_grad_enabled",
+            (False, branch),
+            "sets whether gradients are recorded, and restores",
+        ),
+        ("wrap_with_autocast", ("cpu", None, False, True, branch), "sets how types are chosen"),
+        ("cond", (True, branch, branch), "does more than run a graph"),
+        ("wrap", (1, branch), "does more than run a graph"),
+    ],
+)
+def test_inline_leaves_other_operators(name, before, why):
+    module = running(name, *before)
+    text = str(module.graph)
+    result = inline(module)
+    assert not result and str(module.graph) == text
+    (reason,) = result.reasons.values()
+    assert reason.startswith(f"kept: {name} {why}")
+
+
+def test_inline_in_what_was_inlined():
+    outer = running("wrap", branch)
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_module("outer", (x,)))
+    module = torch.fx.GraphModule({"outer": outer}, graph)
+    expected = module(torch.ones(2))
+    assert inline(module, recurse=False).removed == ["outer"]
+    assert [str(node.target) for node in graph.nodes] == ["x", "outer.body", "wrap", str(operator.getitem), "output"]
+    assert inline(module).removed == ["wrap", "body"]
+    assert torch.equal(module(torch.ones(2)), expected)
+
+
+def test_inline_of_a_call_that_does_not_fit():
+    module = running("wrap", branch, 1)
+    text = str(module.graph)
+    with pytest.raises(TypeError, match="gives 3 arguments to 'body', which takes 2"):
+        inline(module)
+    assert str(module.graph) == text
+
+
+@pytest.mark.parametrize("recurse", [False, True])
+@pytest.mark.parametrize("kind", ["torch", "ours"])
+def test_inline_in_graphs_that_stay(kind, recurse):
+    outer = running("wrap_with_set_grad_enabled", False, branch)
+    held = outer.body.graph
+    outer.body.deep = branch()
+    with held.inserting_before(held.output_node()):
+        (mul,) = held.output_node().args[0]
+        called = held.call_module("deep", (mul, mul))
+    held.output_node().args = (called,)
+    outer.body.recompile()
+    expected = outer(torch.ones(2))
+    graph = outer if kind == "torch" else fastexport.from_fx(outer)
+    result = inline(graph, recurse=recurse)
+    assert result.removed == (["body/deep"] if recurse else [])
+    assert result.added == (["body/neg_1", "body/mul_1"] if recurse else [])
+    assert list(result.reasons) == ["wrap_with_set_grad_enabled"]
+    made = graph if kind == "torch" else graph.to_fx(outer)
+    assert torch.equal(made(torch.ones(2)), expected)
+    assert bool(made.body.graph.find_nodes(op="call_module", target="deep")) is not recurse

@@ -10,15 +10,18 @@ import copy
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 from fastexport._core import Node, resolves
 from fastexport._diff import ARGS, KWARGS, META, NAME, NOWHERE, OP, ORDER, TARGET, TYPE, compare_nodes
 from fastexport._dtypes import from_torch, to_torch
 from fastexport._graph import Graph
-from fastexport._graph_module import GraphModule, attribute
+from fastexport._graph_module import GraphModule
+from fastexport._module_tree import attribute
+from fastexport._pass_log import Replacements
 from fastexport._passes import _own_graph
+from fastexport._provenance import _observing
 from fastexport._results import PassResult
 from fastexport._tensor_meta import TensorMeta
 
@@ -233,7 +236,8 @@ def native_edit(obj: Any) -> Iterator[Any]:
     Args:
         obj: a torch.fx.Graph, GraphModule or ExportedProgram. It is changed when the block ends well, and only then:
             nodes that were left alone stay the same objects, a GraphModule is recompiled if something was changed, and
-            of a program the signature and the module call graph follow.
+            of a program the signature and the module call graph follow. Its hooks are called for each node that is made
+            or erased, and, where a node took another's place, for each user that has the one for the other now.
 
     Yields:
         A Graph; of a program, an ExportedProgram.
@@ -255,8 +259,12 @@ def native_edit(obj: Any) -> Iterator[Any]:
 
         program = from_export(parts.program)
         graph = program.graph
-    levels = list(_levels_below(graph, copy.copy(graph), parts.graph, parts.module))
-    yield graph if program is None else program
+    levels = list(_levels_below(graph, copy.copy(graph), parts.graph, parts.module, set()))
+    with ExitStack() as stack:
+        for level in levels:
+            if level.observer is not None:
+                stack.enter_context(_observing(level.graph, level.observer))
+        yield graph if program is None else program
     edits = [(level, level.edit()) for level in levels]
     changes = _Changes()
     for level, edit in edits:
@@ -268,7 +276,7 @@ def native_edit(obj: Any) -> Iterator[Any]:
         if modified:
             _torch._convert_sources(level.graph, level.torch_graph)
             if level.module is not None:
-                level.module.recompile()
+                _torch.renew_code(level.module)
         level.add_subgraphs(changes)
     if program is not None and changes.modified:
         _update_program(parts.program, program)
@@ -284,6 +292,7 @@ class _Level(NamedTuple):
     torch_nodes: list[Any]
     module: Any  # the GraphModule of the torch graph, or None
     subgraphs: dict[str, Graph]
+    observer: Replacements | None  # where the torch graph has hooks for what it tells
 
     def edit(self) -> _Edit:
         places = {node: place for place, node in enumerate(self.nodes)}
@@ -291,7 +300,10 @@ class _Level(NamedTuple):
         pairs = compare_nodes(self.before, self.graph, found, None)
         if self._new_subgraphs() and self._owner() is None:
             raise ValueError("a pass has added a subgraph, but the torch graph has no module that could hold it")
-        return _Edit(self.torch_graph, self.torch_nodes, self.graph, pairs, to_torch)
+        edit = _Edit(self.torch_graph, self.torch_nodes, self.graph, pairs, to_torch)
+        if self.observer is not None:
+            edit.replaced = [(places[old], new) for old, new in self.observer.pairs() if old in places]
+        return edit
 
     def _owner(self) -> Any:
         return self.torch_graph.owning_module if self.module is None else self.module
@@ -314,12 +326,19 @@ class _Level(NamedTuple):
             changes.modified = True
 
 
-def _levels_below(graph: Graph, before: Graph, torch_graph: Any, module: Any) -> Iterator[_Level]:
+def _replace_hooks(torch_graph: Any) -> list[Callable[..., Any]]:
+    return getattr(getattr(torch_graph, "owning_module", None), "_replace_hooks", None) or []
+
+
+def _levels_below(graph: Graph, before: Graph, torch_graph: Any, module: Any, seen: set[Graph]) -> Iterator[_Level]:
+    seen.add(graph)
     subgraphs = dict(graph.subgraphs or {})
-    yield _Level(graph, before, list(graph.nodes), torch_graph, list(torch_graph.nodes), module, subgraphs)
+    observer = Replacements(graph) if _replace_hooks(torch_graph) else None
+    yield _Level(graph, before, list(graph.nodes), torch_graph, list(torch_graph.nodes), module, subgraphs, observer)
     for path, sub in (graph.subgraphs or {}).items():
         child = _submodule(torch_graph.owning_module if module is None else module, path)
-        yield from _levels_below(sub, (before.subgraphs or {})[path], child.graph, child)
+        if sub not in seen:
+            yield from _levels_below(sub, (before.subgraphs or {})[path], child.graph, child, seen)
 
 
 def _update_program(theirs: Any, ours: Any) -> None:
@@ -360,6 +379,9 @@ class _Edit:
         pairs: which node of the graph is which of the model, and what differs: see `compare_nodes`.
         leaf: gives what stands in the graph for an argument of the model that is no container and no node.
         meta: the meta that the model's nodes had, by place in the graph, where that is not what the graph's own have.
+
+    Attributes:
+        replaced: pairs (place of a node in the graph, node of the model that has taken its place), for hooks.
     """
 
     def __init__(
@@ -372,6 +394,8 @@ class _Edit:
         meta: list[dict[Any, Any]] | None = None,
     ) -> None:
         self._graph = graph
+        self.replaced: list[tuple[int, Node]] = []
+        self._nodes = nodes
         self._meta = meta
         self._leaf = leaf
         self._model = list(model.nodes)
@@ -388,16 +412,11 @@ class _Edit:
         """Do it, and note what was done; whether anything was."""
         removed = [path + node.name for node in self._gone]
         made = [k for i, k, _ in self._steps if i == NOWHERE]
-        for k in made:
-            node = self._model[k]
-            self._table[node] = self._graph.create_node(
-                node.op, self._parts[k][0], (), {}, name=node.name, type_expr=node.type
-            )
-        operands = self._set_arguments()
-        for node in self._gone:  # they may use each other, in any order
-            node.args, node.kwargs = (), {}
-        for node in reversed(self._gone):
-            self._graph.erase_node(node)
+        bare = {k for k in made if not self._create(self._model[k], *self._parts[k])}
+        if self.replaced:
+            self._tell_replaced()
+        operands = self._set_arguments(bare)
+        self._erase()
         self._set_order()
         modified = self._set_attributes() or bool(made or removed or self._parts)
         for node in operands:
@@ -407,8 +426,45 @@ class _Edit:
         changes.added += [path + self._model[k].name for k in made]
         return modified
 
-    def _set_arguments(self) -> list[Node]:
-        """Give changed and new nodes their arguments; the nodes of the model that these name."""
+    def _create(self, node: Node, target: Any, args: Any, kwargs: Any) -> bool:
+        """Make a node; whether with its arguments: some of what it uses may come behind it, and not be made yet."""
+        is_whole = all(operand in self._table for operand in node.all_input_nodes)
+        args, kwargs = (_mapped(args, self._own), _mapped(kwargs, self._own)) if is_whole else ((), {})
+        self._table[node] = self._graph.create_node(node.op, target, args, kwargs, name=node.name, type_expr=node.type)
+        return is_whole
+
+    def _tell_replaced(self) -> None:
+        """Call the hooks of a torch graph for each user of a node that will have another for it."""
+        changed = {self._table[self._model[k]]: self._model[k] for i, k, _ in self._steps if i != NOWHERE}
+        for place, new in self.replaced:
+            old = self._nodes[place]
+            for user in list(old.users):
+                model = changed.get(user)
+                operands = model.all_input_nodes if model is not None else ()
+                if new in operands and all(self._table[operand] is not old for operand in operands):
+                    for hook in _replace_hooks(self._graph):
+                        hook(old=old, new=self._table[new].name, user=user)
+
+    def _erase(self) -> None:
+        """Erase what is gone, users first."""
+        left = self._gone[::-1]
+        while left:
+            used = []
+            for node in left:
+                if node.users:
+                    used.append(node)
+                else:
+                    self._graph.erase_node(node)
+            if len(used) == len(left):  # they use each other in a circle
+                for node in used:
+                    node.args, node.kwargs = (), {}
+                for node in used:
+                    self._graph.erase_node(node)
+                return
+            left = used
+
+    def _set_arguments(self, bare: set[int]) -> list[Node]:
+        """Give changed nodes, and new ones that are bare, their arguments; the nodes of the model that these name."""
         operands: dict[Node, None] = {}
         for i, k, changes in self._steps:
             if k not in self._parts:
@@ -419,9 +475,9 @@ class _Edit:
                 node.op = self._model[k].op
             if i != NOWHERE and changes & (OP | TARGET):
                 node.target = target
-            if i == NOWHERE or changes & ARGS:
+            if k in bare if i == NOWHERE else changes & ARGS:
                 node.args = _mapped(args, self._own)
-            if i == NOWHERE or changes & KWARGS:
+            if k in bare if i == NOWHERE else changes & KWARGS:
                 node.kwargs = _mapped(kwargs, self._own)
             operands.update(dict.fromkeys(self._model[k].all_input_nodes))
         return list(operands)

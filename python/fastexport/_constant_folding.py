@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastexport._graph import Graph
-from fastexport._graph_module import GraphModule, attribute
+from fastexport._graph_module import GraphModule
 from fastexport._memory import memory_facts
+from fastexport._module_tree import attribute
 from fastexport._results import PassResult
 from fastexport._signature import OutputKind
 
@@ -81,7 +82,7 @@ def _fold(g: Any, parameters: bool, max_bytes: int | None, recurse: bool, explai
     with graph.recording("fold_constants"):
         folding.run()
     reasons, removed, replaced = folding.reasons, folding.removed, folding.replaced
-    for path, subgraph in (graph.subgraphs or {}).items() if recurse else ():
+    for path, subgraph in graph._graphs_inside().items() if recurse else ():
         inner = _fold(subgraph, parameters, max_bytes, recurse, explain)
         removed += [f"{path}/{name}" for name in inner.removed]
         replaced.update((f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items())

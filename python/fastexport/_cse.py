@@ -88,7 +88,7 @@ def _run(graph: Graph, recurse: bool, policy: Policy, explain: bool, provenance:
     )
     reasons = None if rows is None else {name: text.replace("%O", other) for name, other, text in rows}
     inner = []
-    for path, subgraph in (graph.subgraphs or {}).items() if recurse else ():
+    for path, subgraph in graph._graphs_inside().items() if recurse else ():
         result = _run(subgraph, recurse, policy, explain, provenance)
         inner.append((path, result))
         if reasons is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,7 +140,7 @@ class Graph(_core.Graph):
             notes = partial(_provenance.sources_of_replaced, self, "eliminate_getitems")
         removed, kept = self._eliminate_getitems(policy == "torch", notes)
         inner = []
-        for path, graph in (self.subgraphs or {}).items() if recurse else ():
+        for path, graph in self._graphs_inside().items() if recurse else ():
             inner.append((path, graph.eliminate_getitems(policy=policy, provenance=provenance)))
         return PassResult(
             "eliminate_getitems",
@@ -167,11 +168,11 @@ class Graph(_core.Graph):
 
         return _constant_folding.fold_constants(self, **options)
 
-    def propagate_shapes(self, *args: Any) -> Any:
+    def propagate_shapes(self, *args: Any, **options: Any) -> Any:
         """Run the graph with torch and note what each node gives; see `fastexport.propagate_shapes`."""
         from fastexport import _propagation
 
-        return _propagation.propagate_shapes(self, *args)
+        return _propagation.propagate_shapes(self, *args, **options)
 
     def refresh_fake_tensors(self, *args: Any, **options: Any) -> Any:
         """Compute the fake tensors of all nodes anew, with torch; see `fastexport.refresh_fake_tensors`."""
@@ -255,12 +256,28 @@ class Graph(_core.Graph):
 
     def _reached_subgraphs(self, policy: Policy) -> Iterator[tuple[str, Graph]]:
         """The subgraphs a pass goes into: all; for torch.fx those that a get_attr node names and that are children."""
-        if not self.subgraphs:
+        inside = self._graphs_inside()
+        if not inside:
             return
         attributes = {node.target for node in self.find_nodes(op="get_attr")} if policy == "torch" else set()
-        for path, graph in self.subgraphs.items():
+        for path, graph in inside.items():
             if policy == "safe" or (path in attributes and "." not in path):
                 yield path, graph
+
+    def _graphs_inside(self) -> dict[str, Graph]:
+        """The subgraphs by path, and the graphs of GraphModules that nodes name and a GraphModule of ours holds."""
+        found = dict(self.subgraphs or {})
+        module = sys.modules.get("fastexport._graph_module")  # while that is not imported, nothing is such a module
+        owner = self.owning_module
+        if module is None or not isinstance(owner, module.GraphModule):
+            return found
+        if not _holds_graph_modules(owner, module.GraphModule):
+            return found
+        for node in [*self.find_nodes(op="call_module"), *self.find_nodes(op="get_attr")]:
+            held = module.attribute(owner, node.target, None) if node.target not in found else None
+            if isinstance(held, module.GraphModule):
+                found[node.target] = held.graph
+        return found
 
     def _below(self, policy: Policy) -> Iterator[Graph]:
         """All subgraphs, and theirs."""
@@ -553,6 +570,10 @@ class Graph(_core.Graph):
         rows.insert(1, tuple("-" * width for width in widths))
         for row in rows:
             print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), file=file)
+
+
+def _holds_graph_modules(owner: Any, kind: type) -> bool:
+    return any(inner is not owner and isinstance(inner, kind) for inner in owner.modules())
 
 
 def _removed_names(graph: Graph, ids: bytes, inner: list[tuple[str, PassResult]]) -> list[str]:

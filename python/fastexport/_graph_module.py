@@ -4,50 +4,29 @@ from __future__ import annotations
 
 import copy
 import itertools
-import linecache
 import sys
-import traceback
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from types import MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
 from fastexport._graph import Graph
+from fastexport._module_tree import (
+    ATTRIBUTE_OPS,
+    Holder,
+    attribute,
+    holder_in,
+    is_module,
+    is_submodule,
+    is_tensor,
+    modules_below,
+    put,
+    tensors_below,
+    weight,
+)
+from fastexport._running import compiled, explain
 
 if TYPE_CHECKING:
     from fastexport._codegen import PythonCode
-
-_ATTRIBUTE_OPS = ("get_attr", "call_module")
-_numbers = itertools.count()
-_NOTE = "in line {} of the code generated for "
-_AROUND = 2  # lines shown before and after
-
-
-class Holder:
-    """What a path leads through where there is no module; the base of what is one."""
-
-    __slots__ = ("__dict__", "__weakref__")
-
-
-class _Weights:
-    """The weights of a program below a prefix, as attributes."""
-
-    def __init__(self, values: Mapping[str, Any], prefix: str) -> None:
-        self.__dict__.update(_values=values, _prefix=prefix)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _weight(self._values, self._prefix + name)
-
-
-def _weight(values: Mapping[str, Any], path: str) -> Any:
-    if path in values:
-        return values[path]
-    if any(name.startswith(path + ".") for name in values):
-        return _Weights(values, path + ".")
-    raise AttributeError(path)
 
 
 class GraphModule(Holder):
@@ -97,7 +76,7 @@ class GraphModule(Holder):
         self.training = bool(getattr(root, "training", True))
         if isinstance(root, Mapping):
             self._take_values(root)
-        elif isinstance(root, GraphModule) or _is_module(root):
+        elif isinstance(root, GraphModule) or is_module(root):
             self._take_attributes(root)
         else:
             raise TypeError(f"root is a torch.nn.Module, a GraphModule or a mapping, not {type(root).__name__}")
@@ -123,7 +102,7 @@ class GraphModule(Holder):
         subgraphs = self._graph.subgraphs or {}
         values: dict[str, Any] = {}
         for node in self._graph.nodes:
-            if node.op in _ATTRIBUTE_OPS:
+            if node.op in ATTRIBUTE_OPS:
                 if node.target not in root and node.target not in subgraphs:
                     raise RuntimeError(f"node {node.name!r} refers to {node.target!r}, which root has not got")
                 values[node.target] = root.get(node.target)
@@ -134,7 +113,7 @@ class GraphModule(Holder):
 
     def _take_attributes(self, root: Any) -> None:
         for node in self._graph.nodes:
-            if node.op in _ATTRIBUTE_OPS:
+            if node.op in ATTRIBUTE_OPS:
                 self._take_attribute(root, node.target)
         for path, subgraph in (self._graph.subgraphs or {}).items():
             child = attribute(root, path)
@@ -148,22 +127,22 @@ class GraphModule(Holder):
             root, known = attribute(root, part), attribute(at, part, None)
             if known is root:
                 return
-            at = _holder_in(at, part) if known is None else known
-        _put(at, name, attribute(root, name))
+            at = holder_in(at, part) if known is None else known
+        put(at, name, attribute(root, name))
 
     def _install(self, path: str, value: Any) -> None:
         at: Any = self
         *prefix, name = path.split(".")
         for part in prefix:
             known = attribute(at, part, None)
-            at = _holder_in(at, part) if known is None else known
-        _put(at, name, value)
+            at = holder_in(at, part) if known is None else known
+        put(at, name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in GraphModule.__slots__ or name.startswith("__"):  # copy and pickle look before anything is there
             raise AttributeError(name)
         try:
-            return _weight(self._values, name)
+            return weight(self._values, name)
         except AttributeError:
             known = ", ".join(self.__dict__) or "none"
             raise AttributeError(f"the module has no {name!r}; its attributes: {known}") from None
@@ -215,7 +194,7 @@ class GraphModule(Holder):
     def forward(self) -> Callable[..., Any]:
         """The compiled code, bound to the values the graph refers to."""
         if self._forward is None:
-            self._forward = _compiled(self)
+            self._forward = compiled(self)
         return self._forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -228,7 +207,7 @@ class GraphModule(Holder):
         try:
             return forward(*args, **kwargs)
         except Exception as error:
-            _explain(error, forward.__code__.co_filename, self)
+            explain(error, forward.__code__.co_filename, self)
             raise
 
     # ---- submodules
@@ -240,7 +219,7 @@ class GraphModule(Holder):
             AttributeError: there is none.
         """
         found = attribute(self, target) if target else self
-        if not _is_submodule(found):
+        if not is_submodule(found):
             raise AttributeError(f"{target!r} is no module")
         return found
 
@@ -254,7 +233,7 @@ class GraphModule(Holder):
             TypeError: m is no module.
             KeyError: the name is empty, or of something that this class has itself, as in torch.
         """
-        if not _is_submodule(m):
+        if not is_submodule(m):
             raise TypeError(f"add_submodule takes a GraphModule or a torch.nn.Module, not {type(m).__name__}")
         at: Any = self
         *prefix, name = target.split(".")
@@ -265,10 +244,10 @@ class GraphModule(Holder):
             raise KeyError(f"{first!r} is an attribute of GraphModule itself; give the module another name")
         for part in prefix:
             known = getattr(at, part, None)
-            at = _holder_in(at, part) if known is None else known
-            if not _is_submodule(at):
+            at = holder_in(at, part) if known is None else known
+            if not is_submodule(at):
                 return False
-        _put(at, name, m)
+        put(at, name, m)
         self._forward = None
         return True
 
@@ -281,7 +260,7 @@ class GraphModule(Holder):
         *prefix, name = target.split(".")
         try:
             at = self.get_submodule(".".join(prefix))
-            if not _is_submodule(getattr(at, name)):
+            if not is_submodule(getattr(at, name)):
                 return False
             delattr(at, name)
         except AttributeError:
@@ -293,18 +272,18 @@ class GraphModule(Holder):
         """Delete the modules that no node calls, takes an attribute from, or reaches others through."""
         used: set[str] = {""}
         for node in self._graph.nodes:
-            if node.op not in _ATTRIBUTE_OPS:
+            if node.op not in ATTRIBUTE_OPS:
                 continue
             used.update(itertools.accumulate(node.target.split("."), lambda a, b: f"{a}.{b}"))
             found = attribute(self, node.target, None)
             if node.op == "call_module" and found is not None:
-                used.update(f"{node.target}.{name}" for name, _ in _modules_below(found))
+                used.update(f"{node.target}.{name}" for name, _ in modules_below(found))
         for name in [name for name, _ in self.named_modules() if name not in used]:
             self.delete_submodule(name)
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The modules that are attributes of this one, by name."""
-        yield from ((name, value) for name, value in list(self.__dict__.items()) if _is_submodule(value))
+        yield from ((name, value) for name, value in list(self.__dict__.items()) if is_submodule(value))
 
     def children(self) -> Iterator[Any]:
         """The modules that are attributes of this one."""
@@ -313,7 +292,7 @@ class GraphModule(Holder):
     def named_modules(self) -> Iterator[tuple[str, Any]]:
         """This module under the name "", and all modules below it by path; each once."""
         yield "", self
-        yield from _modules_below(self)
+        yield from modules_below(self)
 
     def modules(self) -> Iterator[Any]:
         """This module and all below it."""
@@ -335,7 +314,7 @@ class GraphModule(Holder):
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """The parameters by path; each once."""
-        yield from _tensors(self, "named_parameters", prefix, set())
+        yield from tensors_below(self, "named_parameters", prefix, set())
 
     def parameters(self) -> Iterator[Any]:
         """The parameters."""
@@ -343,7 +322,7 @@ class GraphModule(Holder):
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """The tensors that are no parameters, by path; each once."""
-        yield from _tensors(self, "named_buffers", prefix, set())
+        yield from tensors_below(self, "named_buffers", prefix, set())
 
     def buffers(self) -> Iterator[Any]:
         """The tensors that are no parameters."""
@@ -360,7 +339,7 @@ class GraphModule(Holder):
             AttributeError: there is none.
         """
         value = attribute(self, target)
-        if not _is_tensor(value, parameter=True):
+        if not is_tensor(value, parameter=True):
             raise AttributeError(f"{target!r} is no parameter")
         return value
 
@@ -371,7 +350,7 @@ class GraphModule(Holder):
             AttributeError: there is none.
         """
         value = attribute(self, target)
-        if not _is_tensor(value, parameter=False):
+        if not is_tensor(value, parameter=False):
             raise AttributeError(f"{target!r} is no buffer")
         return value
 
@@ -437,7 +416,7 @@ class GraphModule(Holder):
         values = _values_for_torch(self)
         stub = Graph()  # torch's own code need not run
         for node in self._graph.nodes:
-            if node.op in _ATTRIBUTE_OPS:
+            if node.op in ATTRIBUTE_OPS:
                 stub.create_node(node.op, node.target)
                 if isinstance(values[node.target], dict):
                     values[node.target] = attribute(self, node.target).to_fx()
@@ -480,25 +459,7 @@ class GraphModule(Holder):
         graph.owning_module = self
 
 
-# ---- attributes by path
-
-_RAISE: Any = object()
-
-
-def attribute(module: Any, path: str, default: Any = _RAISE) -> Any:
-    """What a dotted path leads to.
-
-    Raises:
-        AttributeError: it leads nowhere and no default is given.
-    """
-    for part in path.split("."):
-        try:
-            module = module._member(part) if isinstance(module, GraphModule) else getattr(module, part)
-        except AttributeError:
-            if default is _RAISE:
-                raise
-            return default
-    return module
+# ---- subgraphs
 
 
 def subgraphs_of(graph: Graph) -> dict[str, Graph]:
@@ -507,154 +468,27 @@ def subgraphs_of(graph: Graph) -> dict[str, Graph]:
     owner = graph.owning_module
     if owner is None:
         return found
-    for op in _ATTRIBUTE_OPS:
-        for node in graph.find_nodes(op=op):
-            if node.target not in found:
-                value = attribute(owner, node.target, None)
-                ours = value if isinstance(value, GraphModule) else _graph_module_of(value)
-                if ours is not None:
-                    found[node.target] = ours._graph
+    paths = dict.fromkeys(node.target for op in ATTRIBUTE_OPS for node in graph.find_nodes(op=op))
+    unknown = [path for path in paths if path not in found]
+    for path, value in _attributes(owner, unknown):
+        ours = value if isinstance(value, GraphModule) else _graph_module_of(value)
+        if ours is not None:
+            found[path] = ours._graph
     return found
 
 
-def _is_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
-
-
-def _is_submodule(value: Any) -> bool:
-    return isinstance(value, Holder) or _is_module(value)
-
-
-def _is_tensor(value: Any, *, parameter: bool) -> bool:
-    if isinstance(value, _core.Tensor):
-        return bool(value.is_param) is parameter
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and isinstance(value, torch.nn.Parameter) is parameter
-
-
-def _holder_in(at: Any, name: str) -> Any:
-    """A new empty module under a name: one of torch's where torch is, for what asks for its class."""
-    torch = sys.modules.get("torch")
-    holder = torch.nn.Module() if torch is not None else Holder()
-    _put(at, name, holder)
-    return holder
-
-
-def _put(at: Any, name: str, value: Any) -> None:
-    if name.startswith("__") and hasattr(Holder, name):
-        raise ValueError(f"{name!r} is an attribute that every object has; a target must have another name")
-    if isinstance(at, GraphModule):
-        at.__dict__[name] = value
-    elif _is_module(at) and _is_tensor(value, parameter=False) and not isinstance(value, _core.Tensor):
-        at.register_buffer(name, value)
-    else:
-        setattr(at, name, value)
+def _attributes(owner: Any, paths: list[str]) -> list[tuple[str, Any]]:
+    """What paths lead to, of those that lead somewhere."""
+    if is_module(owner):  # many look-ups in a row are made faster in C
+        return _core.find_modules(owner, paths, object)
+    return [(path, attribute(owner, path, None)) for path in paths]
 
 
 def _class_name_of(module: Any) -> str:
     return module._class_name if isinstance(module, GraphModule) else type(module).__name__
 
 
-def _modules_below(module: Any) -> Iterator[tuple[str, Any]]:
-    """All modules below one, by path; each once."""
-    seen = {id(module)}
-    stack = [("", module)]
-    while stack:
-        prefix, at = stack.pop()
-        if at is not module:
-            yield prefix, at
-        below = []
-        for name, child in _children(at):
-            if id(child) not in seen:
-                seen.add(id(child))
-                below.append((f"{prefix}.{name}" if prefix else name, child))
-        stack.extend(reversed(below))
-
-
-def _children(module: Any) -> list[tuple[str, Any]]:
-    if _is_module(module):
-        ours = ((name, value) for name, value in vars(module).items() if isinstance(value, Holder))
-        return [*module.named_children(), *ours]
-    return [(name, value) for name, value in vars(module).items() if _is_submodule(value)]
-
-
-def _tensors(module: Any, what: str, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """The parameters, or the other tensors, of a module and those below it; each once, and its own first."""
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    if _is_module(module):
-        own = list(getattr(module, what)(prefix.removesuffix(".")))
-        children = []
-    else:
-        values = module._values if isinstance(module, GraphModule) else {}
-        wanted = [*vars(module).items(), *values.items()]
-        parameter = what == "named_parameters"
-        own = [(prefix + name, value) for name, value in wanted if _is_tensor(value, parameter=parameter)]
-        children = _children(module)
-    for path, value in own:
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield path, value
-    for name, child in children:
-        yield from _tensors(child, what, f"{prefix}{name}.", seen)
-
-
-# ---- running
-
-
-def _compiled(module: GraphModule) -> Callable[..., Any]:
-    code = module._python_code()
-    name = f"<fastexport.GraphModule {next(_numbers)}>"
-    namespace = dict(code.globals)
-    exec(compile(code.src, name, "exec", dont_inherit=True), namespace)
-    function = namespace[_function_name(module)]
-    # Tracebacks show lines of the code for as long as there is the function.
-    linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
-    weakref.finalize(function, linecache.cache.pop, name, None)
-    return MethodType(function, _runner(module))
-
-
-def _function_name(module: GraphModule) -> str:
-    codegen = (module._graph.extras or {}).get("_codegen")
-    return "forward" if codegen is None else codegen._func_name
-
-
-def _runner(module: GraphModule) -> Any:
-    """What attributes are looked up in when the code runs.
-
-    It is the module, or an object with the same attributes where they are no tensors of torch yet, or are called like
-    something of the class.
-    """
-    targets = {node.target: node.op for node in module._graph.nodes if node.op in _ATTRIBUTE_OPS}
-    found = {path: attribute(module, path, None) for path, op in targets.items() if op == "get_attr"}
-    ours = {target: value for target, value in found.items() if isinstance(value, _core.Tensor)}
-    if not ours and not any(hasattr(GraphModule, target.split(".")[0]) for target in targets):
-        return module
-    from fastexport._tensors import to_torch_all
-
-    runner = SimpleNamespace(**module.__dict__)
-    for path, value in {**found, **to_torch_all(ours)}.items():
-        at: Any = runner
-        *prefix, name = path.split(".")
-        for part in prefix:
-            if not isinstance(vars(at).get(part), SimpleNamespace):
-                setattr(at, part, SimpleNamespace())
-            at = getattr(at, part)
-        setattr(at, name, value)
-    return runner
-
-
-def _explain(error: Exception, file: str, module: GraphModule) -> None:
-    """Note at an exception which line of generated code raised it."""
-    lines = [summary.lineno for summary in traceback.extract_tb(error.__traceback__) if summary.filename == file]
-    if not lines or any(note.startswith(_NOTE[:8]) for note in getattr(error, "__notes__", ())):
-        return
-    at = lines[-1] or 0
-    near = [(number, line) for number, line in enumerate(linecache.getlines(file), 1) if abs(number - at) <= _AROUND]
-    shown = [f"{'->' if number == at else '  '} {line.rstrip()}" for number, line in near if line.strip()]
-    error.add_note(_NOTE.format(at) + f"{module._class_name}:\n" + "\n".join(shown))
+# ---- to torch
 
 
 def _values_for_torch(module: GraphModule) -> dict[str, Any]:
@@ -665,7 +499,7 @@ def _values_for_torch(module: GraphModule) -> dict[str, Any]:
     values: dict[str, Any] = {}
     made: dict[GraphModule, Any] = {}
     for node in module._graph.nodes:
-        if node.op in _ATTRIBUTE_OPS and node.target not in values:
+        if node.op in ATTRIBUTE_OPS and node.target not in values:
             value = attribute(module, node.target)
             if isinstance(value, GraphModule):
                 if node.target in subgraphs:
@@ -681,9 +515,14 @@ def _imports(names: dict[str, Any]) -> str:
     """Lines that import what code refers to, but for what each package has."""
     from fastexport import _torch
 
+    known = _torch.custom_builtins()
     lines = []
     for name, value in names.items():
-        if name in _torch.custom_builtins():
+        if name in known:
+            continue
+        own = next((own for own, builtin in known.items() if builtin is value), None)
+        if own is not None:  # a parameter hides it
+            lines.append(f"{name} = {own}\n")
             continue
         module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
         if not path.isidentifier() or getattr(sys.modules.get(module or ""), path, None) is not value:

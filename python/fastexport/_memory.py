@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from fastexport._core import operator_schema
-from fastexport._graph_module import attribute
+from fastexport._module_tree import attribute
 
 # fe_memory_fact in csrc/core/memory.h
 FRESH, VIEW, COPIES, CALM, SINGLE = (1 << i for i in range(5))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastexport._cse import notes_for
 from fastexport._graph import Graph, _removed_names, _replaced_names
-from fastexport._graph_module import attribute
 from fastexport._memory import FRESH, OPERATOR_NAMES, aten_name, memory_facts
+from fastexport._module_tree import attribute
 from fastexport._passes import _own_graph
 from fastexport._results import PassResult
 
@@ -99,7 +99,7 @@ def _run(graph: Graph, recurse: bool, signed_zeros: bool, explain: bool, provena
     if reasons is not None:
         _tell(reasons, dict(zip(graph._names(removed), graph._names(kept), strict=True)))
     inner = []
-    for path, subgraph in (graph.subgraphs or {}).items() if recurse else ():
+    for path, subgraph in graph._graphs_inside().items() if recurse else ():
         result = _run(subgraph, recurse, signed_zeros, explain, provenance)
         inner.append((path, result))
         if reasons is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport._core import Node
@@ -246,28 +246,42 @@ def _is_of(outcome: Any, graph: Graph) -> bool:
 # ---- what a function of the user did ---------------------------------------------------------------------------------
 
 
-class _Replacements(_Observer):
+class Replacements(_Observer):
     """Notes which node took whose place."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.pairs: dict[Node, Node] = {}
+        self._pairs: dict[Node, Node] = {}
 
     def replaced(self, old: Node, new: Node) -> None:
         super().replaced(old, new)
-        self.pairs[old] = new
+        self._pairs[old] = new
+
+    def pairs(self) -> Iterator[tuple[Node, Node]]:
+        """Nodes whose place was taken, and what stands there now."""
+        for old, new in self._pairs.items():
+            seen = set()
+            while new._erased and new in self._pairs and new not in seen:
+                seen.add(new)
+                new = self._pairs[new]
+            if not new._erased:
+                yield old, new
 
 
 class _Watch:
-    """A graph and those below it as they were before a pass."""
+    """A graph and those below it as they were before a pass; one that stands in several places is watched in one."""
 
-    def __init__(self, graph: Graph, path: str = "") -> None:
+    def __init__(self, graph: Graph, path: str = "", seen: set[Graph] | None = None) -> None:
+        seen = set() if seen is None else seen
+        seen.add(graph)
         self.graph = graph
         self.path = path
         self.version = graph._version
         self.names = {node: node.name for node in graph.nodes}
-        self.observer = _Replacements(graph)
-        self.below = [_Watch(sub, f"{path}{name}/") for name, sub in (graph.subgraphs or {}).items()]
+        self.observer = Replacements(graph)
+        self.below = [
+            _Watch(sub, f"{path}{name}/", seen) for name, sub in graph._graphs_inside().items() if sub not in seen
+        ]
 
     def all(self) -> Iterator[_Watch]:
         yield self
@@ -278,36 +292,23 @@ class _Watch:
         watches = list(self.all())
         removed = [w.path + old for w in watches for node, old in w.names.items() if node._erased]
         added = [w.path + node.name for w in watches for node in w.graph.nodes if node not in w.names]
-        replaced = {w.path + old: w.path + new for w in watches for old, new in w.replaced()}
+        replaced = {
+            w.path + w.names[old]: w.path + new.name
+            for w in watches
+            for old, new in w.observer.pairs()
+            if old._erased and old in w.names
+        }
         modified = told or any(w.graph._version != w.version for w in watches)
         return PassResult(name, modified, removed=removed, replaced=replaced, added=added, seconds=seconds)
-
-    def replaced(self) -> Iterator[tuple[str, str]]:
-        """Names of the nodes that are gone, and of what stands in their places."""
-        pairs = self.observer.pairs
-        for old in pairs:
-            new, seen = old, set()
-            while new._erased and new in pairs and new not in seen:
-                seen.add(new)
-                new = pairs[new]
-            if old._erased and not new._erased and old in self.names:
-                yield self.names[old], new.name
 
 
 @contextmanager
 def _watching(graph: Graph) -> Iterator[_Watch]:
     watch = _Watch(graph)
-    with _observed(list(watch.all())):
+    with ExitStack() as stack:
+        for each in watch.all():
+            stack.enter_context(_observing(each.graph, each.observer))
         yield watch
-
-
-@contextmanager
-def _observed(watches: list[_Watch]) -> Iterator[None]:
-    if not watches:
-        yield
-        return
-    with _observing(watches[0].graph, watches[0].observer), _observed(watches[1:]):
-        yield
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -315,14 +316,14 @@ def _observed(watches: list[_Watch]) -> Iterator[None]:
 
 def _graphs_below(graph: Graph, path: str = "") -> Iterator[tuple[str, Graph]]:
     yield path, graph
-    for name, sub in (graph.subgraphs or {}).items():
+    for name, sub in graph._graphs_inside().items():
         yield from _graphs_below(sub, f"{path}.{name}" if path else name)
 
 
 def _faults_of(g: Any) -> tuple[str, Sequence[LintFault | Fault]]:
     """What is wrong with a graph or program, and in which subgraph; lint goes first, as the verifier stands on it."""
     for path, graph in _graphs_below(_graph_of(g)):
-        found = graph.lint(all=True)
+        found = [fault for fault in graph.lint(all=True) if fault.is_error]
         if found:
             return path, found
     if isinstance(g, Graph):

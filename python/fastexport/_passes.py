@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,10 @@ def _own_graph(g: Any) -> Graph | None:
     # Where the module of a class was never imported, g is none of it.
     module = sys.modules.get("fastexport._graph_module")
     if module is not None and isinstance(g, module.GraphModule):
-        g.graph = g.graph  # its code is made anew when it is next looked at
+        g.graph = g.graph  # its code is made anew when it is next looked at; as is that of what it calls:
+        for below in g.modules():
+            if isinstance(below, module.GraphModule):
+                below._code = below._forward = None
         return g.graph
     module = sys.modules.get("fastexport._program")
     return g.graph if module is not None and isinstance(g, module.ExportedProgram) else None
@@ -42,11 +46,13 @@ def eliminate_dead_code(
 
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram,
-            which is changed in place (a GraphModule is recompiled when something was removed).
+            which is changed in place. A GraphModule is recompiled when something was removed; as by all passes of
+            ours, that is to say that the code it has when somebody looks at it, or calls it, is that of the graph now.
         is_impure_node: tells, for a node, whether it has an effect, in place of fastexport's own judgement.
         keep_random: drawing random numbers counts as an effect.
-        recurse: go into the subgraphs too.
-        policy: "safe" keeps whatever may have an effect; "torch" removes exactly what torch.fx 2.13 removes.
+        recurse: go into the subgraphs too, and into GraphModules that are called or named by get_attr nodes.
+        policy: "safe" keeps whatever may have an effect; "torch" removes exactly what torch.fx 2.13 removes, and goes
+            into those subgraphs only that get_attr nodes name.
         explain: give the reason why each node was kept or removed.
 
     Returns:
@@ -104,7 +110,8 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
     """Check that a graph is well formed.
 
     Args:
-        g: as for `eliminate_dead_code`.
+        g: as for `eliminate_dead_code`. As in torch.fx its subgraphs, and modules that it calls, are not looked into;
+            run_passes with ``check`` looks into them, too.
         all: return every fault instead of raising for the first.
 
     Returns:
@@ -124,7 +131,7 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
 
 def run_passes(
     g: Any,
-    passes: Iterable[str | Callable[[Any], Any]],
+    passes: Iterable[str | tuple[str, Mapping[str, Any]] | Callable[[Any], Any]],
     *,
     policy: Policy = "safe",
     provenance: bool | None = None,
@@ -137,11 +144,12 @@ def run_passes(
     Args:
         g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram. torch's are read
             once, the passes run on the graph in C, and what they did is done to torch's nodes in place once.
-        passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint", ...: those that need nothing but
-            the graph, so "refresh_fake_tensors", but not propagate_shapes), or functions. A function is
-            given the fastexport Graph, changes it in place, and returns a `PassResult`, or None, whether it changed
-            anything, or a list, such as `replace_pattern` gives: what it did is then seen from the graph. One that
-            makes a new graph is for `apply_fx_pass`.
+        passes: names of passes ("eliminate_dead_code", "eliminate_getitems", "lint", ...), pairs (name, options), or
+            functions. A pass that needs more than the graph is given that as options: ("replace_pattern", {"pattern":
+            f, "replacement": g}); propagate_shapes, which takes inputs, is given as a function. Options go before
+            those of run_passes. A function is given the fastexport Graph, changes it in place, and returns a
+            `PassResult`, or None, whether it changed anything, or a list, such as `replace_pattern` gives: what it did
+            is then seen from the graph. One that makes a new graph is for `apply_fx_pass`.
         policy, provenance: as for each pass.
         check: lint the graph and its subgraphs, and verify a program, after each pass.
         bisect: do that once, at the end; if something is wrong, find the pass that broke the graph by running halves
@@ -153,7 +161,8 @@ def run_passes(
         A `PassLog`: a list of one `PassResult` a pass, in order, that is shown as a table.
 
     Raises:
-        TypeError: passes is no list, or a function has returned something else.
+        TypeError: passes is no list, a pass does not take the options given with it or lacks one, or a function has
+            returned something else.
         ValueError: a name is not that of a pass.
         PassError: with check or bisect, a pass has broken the graph; it tells which one, in which subgraph, the faults,
             and what the pass did. A graph of ours is as the pass left it, a torch object as it was.
@@ -190,8 +199,9 @@ def run_passes(
     except TypeError:
         raise TypeError(f"passes must be a list of names and functions, not {type(passes).__name__}") from None
     chain = _pass_log.Chain([_find_pass(item, policy, provenance) for item in passes], log)
-    if _own_graph(g) is not None:
-        return chain.run(g, check=check, bisect=bisect)
+    own = _own_graph(g)
+    if own is not None:
+        return chain.run(own if own.owning_module is g else g, check=check, bisect=bisect)
     if all(isinstance(item, str) and item in _RECORDED for item in passes) and not check and not bisect:
         from fastexport import _torch
 
@@ -203,8 +213,7 @@ def run_passes(
         return chain.run(native, check=check, bisect=bisect)
 
 
-# The passes that have a name, with the options of run_passes that each takes. propagate_shapes is none: it needs
-# example inputs.
+# The passes that have a name, with the options of run_passes that each takes.
 _PASSES: dict[str, tuple[str, ...]] = {
     "eliminate_dead_code": ("policy",),
     "eliminate_getitems": ("policy", "provenance"),
@@ -213,6 +222,12 @@ _PASSES: dict[str, tuple[str, ...]] = {
     "fold_constants": (),
     "refresh_fake_tensors": (),
     "sort_topologically": ("policy",),
+    "trim_interfaces": (),
+    "inline": (),
+    "outline": ("policy",),
+    "fuse": ("policy",),
+    "replace_pattern": ("policy", "provenance"),
+    "replace_pattern_with_filters": ("policy", "provenance"),
     "lint": (),
 }
 
@@ -223,20 +238,27 @@ _RECORDED = frozenset(
 )
 
 
-def _find_pass(item: str | Callable[[Any], Any], policy: Policy, provenance: bool | None) -> Step:
+def _find_pass(item: Any, policy: Policy, provenance: bool | None) -> Step:
     from fastexport._pass_log import Step
 
     if callable(item):
-        return Step(getattr(item, "__name__", type(item).__name__), item, is_ours=False)
-    if not isinstance(item, str) or item not in _PASSES:
-        raise ValueError(f"there is no pass {item!r}; the passes are {', '.join(sorted(_PASSES))}")
-    if item == "lint":
-        return Step(item, _run_lint, is_ours=True)
+        named = item.func if isinstance(item, partial) else item
+        return Step(getattr(named, "__name__", type(named).__name__), item, is_ours=False)
+    is_pair = isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Mapping)
+    name, given = item if is_pair else (item, {})
+    if not isinstance(name, str) or name not in _PASSES:
+        raise ValueError(f"there is no pass {name!r}; the passes are {', '.join(sorted(_PASSES))}")
     options = {"policy": policy, "provenance": provenance}
     import fastexport
 
-    run = partial(getattr(fastexport, item), **{name: options[name] for name in _PASSES[item]})
-    return Step(item, run, is_ours=True)
+    function = _run_lint if name == "lint" else getattr(fastexport, name)
+    options = {**{key: options[key] for key in _PASSES[name]}, **given}
+    try:
+        inspect.signature(function).bind(None, **options)
+    except TypeError as error:
+        raise TypeError(f"pass {name!r}: {error}; give it as ({name!r}, options)") from None
+    # Replacements tell less than is seen from the graph.
+    return Step(name, partial(function, **options), is_ours=not name.startswith("replace_pattern"))
 
 
 def _run_lint(g: Any) -> PassResult:

@@ -14,16 +14,18 @@ from fastexport._tensor_meta import TensorMeta
 __all__ = ["propagate_shapes", "refresh_fake_tensors"]
 
 
-def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None) -> PassResult:
+def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None, explain: bool = False) -> PassResult:
     """Run a graph on example inputs and note what each node gives. Needs torch.
 
     Each node gets ``meta["type"]`` and, where it gives tensors, ``meta["tensor_meta"]``: what ShapeProp of torch.fx
-    notes, which runs the graph here too.
+    notes, which runs the graph here too. Unlike there, the nodes of modules that are called, and of branches and bodies
+    of higher-order operators that are run, get theirs.
 
     Args:
         g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram.
         *args: one for each placeholder of a graph, or for each input that a caller gives to a program.
         fake_mode: a FakeTensorMode to run in, where nothing is computed.
+        explain: tell what was noted at each node.
 
     Returns:
         A `PassResult`; true when an entry is another than before.
@@ -42,15 +44,15 @@ def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None) -> PassResult:
         (True, torch.Size([4, 3]))
     """
 
-    def run(module: Any, values: list[Any]) -> None:
-        from torch.fx.passes.shape_prop import ShapeProp
+    def run(module: Any, values: list[Any], reached: set[Any]) -> None:
+        from fastexport._torch_propagation import Shapes
 
-        ShapeProp(module, fake_mode).propagate(*values)
+        Shapes(module, fake_mode, reached).propagate(*values)
 
-    return _propagate("propagate_shapes", g, args, run, ("tensor_meta", "type", "unbacked_bindings"))
+    return _propagate("propagate_shapes", g, args, run, ("tensor_meta", "type", "unbacked_bindings"), explain)
 
 
-def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any) -> PassResult:
+def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = False) -> PassResult:
     """Compute ``meta["val"]`` of all nodes anew, without computing values. Needs torch.
 
     Args:
@@ -58,6 +60,7 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any) -> PassResult:
         mode: the FakeTensorMode; None: that of the fake tensors in the meta of the placeholders, or else a new one.
         *args: tensors, fake or not, one for each placeholder of a graph, or for each input that a caller gives to a
             program; none: what the meta of the placeholders tells.
+        explain: tell what was noted at each node.
 
     Returns:
         A `PassResult`; true when an entry is another than before. A graph that was read from a file gets `TensorMeta`.
@@ -67,7 +70,8 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any) -> PassResult:
         ValueError: an input is neither given nor told by meta, or a program takes another number of inputs.
         Exception: what a node raises.
 
-    Source: FakeTensorProp in torch/fx/passes/fake_tensor_prop.py of torch 2.13, which does it.
+    Source: FakeTensorProp in torch/fx/passes/fake_tensor_prop.py of torch 2.13, which does it; here it goes into
+    subgraphs, as `propagate_shapes` does.
 
     Example:
         >>> import torch
@@ -78,20 +82,23 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any) -> PassResult:
         (True, torch.Size([4, 3]))
     """
 
-    def run(module: Any, values: list[Any]) -> None:
+    def run(module: Any, values: list[Any], reached: set[Any]) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        from fastexport._torch_propagation import FakeTensors
 
         chosen = mode
         for value in values if chosen is None else ():
             chosen = chosen or getattr(value, "fake_mode", None)
         if chosen is None:
-            chosen = FakeTensorMode(allow_non_fake_inputs=True)
+            # Sizes are numbers; loops ask for an environment all the same.
+            chosen = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
         with chosen:
             values = [_tensor_like(value) if isinstance(value, TensorMeta) else value for value in values]
-        FakeTensorProp(module, chosen).propagate(*values)
+        FakeTensors(module, chosen, reached).propagate(*values)
 
-    return _propagate("refresh_fake_tensors", g, args or None, run, ("val", "unbacked_bindings"))
+    return _propagate("refresh_fake_tensors", g, args or None, run, ("val", "unbacked_bindings"), explain)
 
 
 def _tensor_like(meta: TensorMeta) -> Any:
@@ -106,7 +113,12 @@ def _tensor_like(meta: TensorMeta) -> Any:
 
 
 def _propagate(
-    name: str, g: Any, args: tuple[Any, ...] | None, run: Callable[[Any, list[Any]], None], keys: tuple[str, ...]
+    name: str,
+    g: Any,
+    args: tuple[Any, ...] | None,
+    run: Callable[[Any, list[Any], set[Any]], None],
+    keys: tuple[str, ...],
+    explain: bool,
 ) -> PassResult:
     start = time.perf_counter()
     own = _own_graph(g)
@@ -114,15 +126,16 @@ def _propagate(
         from fastexport import _adapter
 
         with _adapter.native_edit(g) as native:
-            result = _propagate(name, native, args, run, keys)
+            result = _propagate(name, native, args, run, keys, explain)
     else:
         graph, values = (own, args) if own is g else (own, _program_inputs(g, args))
         root = graph.owning_module
         module = graph.to_fx(_empty_module() if root is None else root)
         if values is None:
             values = [_told(node) for node in graph.nodes if node.op == "placeholder"]
-        run(module, list(values))
-        result = PassResult(name, _take_over(graph, module, keys, of_program=own is not g))
+        taking = _Taking(keys, own is not g, {} if explain else None)
+        run(module, list(values), taking.reached)
+        result = PassResult(name, taking.over(graph, module, ""), reasons=taking.reasons)
     result.seconds = time.perf_counter() - start
     return result
 
@@ -169,26 +182,52 @@ def _program_inputs(program: Any, args: tuple[Any, ...] | None) -> list[Any] | N
     return values
 
 
-def _take_over(graph: Graph, module: Any, keys: tuple[str, ...], *, of_program: bool) -> bool:
-    """Give the nodes the entries that torch has noted at its own; whether any is another than before.
+class _Taking:
+    """Gives the nodes of a graph the entries that torch has noted at its own.
 
-    The output of a program has no value of its own.
+    Args:
+        keys: of the entries.
+        of_program: whether the graph is that of a program; its output has no value of its own.
+        reasons: gets what was noted at each node; or None.
+
+    Attributes:
+        reached: the nodes of torch that were run.
     """
-    modified = False
-    is_from_file = graph._file_version is not None
-    for node, noted in zip(graph.nodes, module.graph.nodes, strict=True):
-        for key in keys:
-            if key not in noted.meta or (of_program and key == "val" and node.op == "output"):
-                continue
-            value = noted.meta[key]
-            if is_from_file and key == "val":
-                value = _as_file_meta(value, node.meta.get("val"))
-            if not _is_same(node.meta.get(key), value):
-                node.meta[key] = value
-                modified = True
-    for path, subgraph in (graph.subgraphs or {}).items():
-        modified |= _take_over(subgraph, module.get_submodule(path), keys, of_program=of_program)
-    return modified
+
+    def __init__(self, keys: tuple[str, ...], of_program: bool, reasons: dict[str, str] | None) -> None:
+        self.reached: set[Any] = set()
+        self.reasons = reasons
+        self._keys, self._of_program = keys, of_program
+
+    def over(self, graph: Graph, module: Any, prefix: str) -> bool:
+        """Whether any entry is another than before, here and below."""
+        modified = False
+        for node, noted in zip(graph.nodes, module.graph.nodes, strict=True):
+            reached = noted in self.reached
+            changed = [key for key in self._keys if reached and self._take(graph, node, key, noted.meta)]
+            modified |= bool(changed)
+            if self.reasons is not None:
+                self.reasons[prefix + node.name] = _reason(reached, changed)
+        for path, subgraph in (graph.subgraphs or {}).items():
+            modified |= self.over(subgraph, module.get_submodule(path), f"{prefix}{path}/")
+        return modified
+
+    def _take(self, graph: Graph, node: Any, key: str, noted: dict[str, Any]) -> bool:
+        if key not in noted or (self._of_program and key == "val" and node.op == "output"):
+            return False
+        value = noted[key]
+        if key == "val" and graph._file_version is not None:
+            value = _as_file_meta(value, node.meta.get("val"))
+        if _is_same(node.meta.get(key), value):
+            return False
+        node.meta[key] = value
+        return True
+
+
+def _reason(reached: bool, changed: list[str]) -> str:
+    if not reached:
+        return "kept: the run did not come to it"
+    return f"noted: {', '.join(changed)}" if changed else "kept: what it gives is as it was noted before"
 
 
 def _as_file_meta(value: Any, old: Any) -> Any:

@@ -99,7 +99,7 @@ def _told(outcome: bool | list[Any]) -> bool:
 
 def _sort_native(graph: Graph, breadth_first: bool, ranks: bool, recurse: bool) -> bool:
     modified = _told(_core.sort_graph(graph, breadth_first, ranks, _urgent() if breadth_first else ()))
-    for sub in (graph.subgraphs or {}).values() if recurse else ():
+    for sub in graph._graphs_inside().values() if recurse else ():
         modified |= _sort_native(sub, breadth_first, ranks, True)
     return modified
 
@@ -117,7 +117,7 @@ def _sort_torch(obj: Any, breadth_first: bool, ranks: bool, recurse: bool) -> bo
         moved = _told(_sort_by_twin(graph, breadth_first, ranks, urgent) if outcome is None else outcome)
         owner = graph.owning_module if prefix else parts.module
         if moved and owner is not None:
-            owner.recompile()
+            _torch.renew_code(owner)
         modified |= moved
     return modified
 

@@ -18,9 +18,12 @@ from fastexport import _core
 from fastexport._core import Node
 from fastexport._errors import LintError, LintFault
 from fastexport._graph import Graph, Policy, check_policy
-from fastexport._graph_module import GraphModule, attribute, subgraphs_of
+from fastexport._graph_module import GraphModule, subgraphs_of
+from fastexport._module_tree import attribute
 from fastexport._node import map_arg
+from fastexport._operators import Operator
 from fastexport._passes import _own_graph
+from fastexport._pickle import is_higher_order
 from fastexport._provenance import propagate_meta
 from fastexport._results import PassResult
 
@@ -130,11 +133,11 @@ def on_native(g: Any, work: Callable[[Graph, Callable[[Any], Any]], None]) -> No
         g: what is worked on.
         work: is given the graph, and a function that tells what a node of g is in it.
     """
-    own = g.graph if isinstance(g, GraphModule) else _own_graph(g)
+    own = _own_graph(g)
     if own is not None:
         work(own, lambda node: node)
-        if isinstance(g, GraphModule):
-            _install(g)
+        if isinstance(own.owning_module, GraphModule) and own.owning_module.graph is own:
+            _install(own.owning_module)
         return
     from fastexport import _adapter, _torch
 
@@ -156,7 +159,7 @@ def _install(module: GraphModule) -> None:
         held = attribute(module, path, None)
         if getattr(held, "graph", None) is not sub:
             module.add_submodule(path, GraphModule(module if sub.owning_module is module else held, sub))
-    module.recompile()
+    module.graph = module.graph  # whose code is made when somebody looks at it
 
 
 class _Options(NamedTuple):
@@ -347,7 +350,7 @@ def split(
             return submod_1
     """
     check_policy(policy)
-    source = g.graph if isinstance(g, GraphModule) else _own_graph(g)
+    source = _own_graph(g)
     if source is None:
         import torch.fx
 
@@ -396,13 +399,18 @@ def _result_of(g: Any, graph: Graph) -> Any:
 
 
 def inline(g: Any, which: Callable[[str], bool] | None = None, *, recurse: bool = True) -> PassResult:
-    """Put the nodes of subgraphs in the place of the call_module nodes that call them.
+    """Put the nodes of subgraphs in the place of the nodes that call them.
+
+    These are call_module nodes, and calls of the higher-order operators that do no more than to run a graph: wrap and
+    invoke_subgraph. Others stay: cond and the like decide about runs, and wrap_with_set_grad_enabled and
+    wrap_with_autocast set a state and restore it, whatever happens. Nodes that set it would not do so when one between
+    them raises, and what is to be computed in that state could be moved out of it by other passes.
 
     Args:
         g: as for `outline`; the subgraphs of a torch module are its GraphModules. What the nodes of a subgraph refer to
             stays where it is: their targets get its path in front.
         which: tells, for the path of a subgraph, whether it is to be inlined; None: all are.
-        recurse: inline what is called in them, too.
+        recurse: inline what is called in them, too, and in the subgraphs that stay.
 
     Returns:
         A `PassResult`; ``reasons`` has the calls that were left, and why.
@@ -446,39 +454,46 @@ class _Inlining:
         self.removed: list[str] = []
         self.added: dict[str, None] = {}
         self.reasons: dict[str, str] = {}
-        self._of_modules: set[str] = set()  # paths of what is a subgraph only while this works
+        self._seen: set[Graph] = set()
+        self._prefix = ""  # of the names of nodes in the graph that is worked on
+        self._of_modules: set[str] = set()  # paths of what is a subgraph of it only while this works
 
-    def run(self, graph: Graph) -> None:
+    def run(self, graph: Graph, prefix: str = "") -> None:
+        self._seen.add(graph)
         known = subgraphs_of(graph)
         if not known:
             return
-        self._of_modules.update(known.keys() - (graph.subgraphs or {}).keys())
+        self._prefix, self._of_modules = prefix, known.keys() - (graph.subgraphs or {}).keys()
         graph.subgraphs = known
         try:
             self._inline_calls(graph)
         finally:
             _drop_unused(graph, self._of_modules)
+        for path, sub in graph._graphs_inside().items() if self._recurse else ():
+            if sub not in self._seen:
+                self.run(sub, f"{prefix}{path}/")
 
     def _inline_calls(self, graph: Graph) -> None:
-        calls: list[tuple[Node, tuple[Graph, ...]]] = [(node, (graph,)) for node in graph.find_nodes(op="call_module")]
+        calls: list[tuple[Node, tuple[Graph, ...]]] = [(node, (graph,)) for node in _callers(graph)]
         while calls:
             node, outer = calls.pop()
-            path = node.target
-            sub = (graph.subgraphs or {}).get(path)
-            if sub is None or (self._which is not None and not self._which(path)):
+            call = _call_of(node, graph.subgraphs or {})
+            if call is None or (self._which is not None and not self._which(call.path)):
                 continue
+            sub = (graph.subgraphs or {})[call.path]
             if any(sub is one for one in outer):
-                raise ValueError(f"the subgraph {path!r} calls itself")
-            why = _reason_to_keep(sub)
+                raise ValueError(f"the subgraph {call.path!r} calls itself")
+            why = call.why_kept or _reason_to_keep(sub)
             if why is not None:
-                self.reasons[node.name] = why
+                self.reasons[self._prefix + node.name] = why
                 continue
-            made = self._inline(graph, node, path, sub)
+            made = self._inline(graph, node, call, sub)
             if self._recurse:
-                calls += [(inner, (*outer, sub)) for inner in made if inner.op == "call_module"]
+                calls += [(inner, (*outer, sub)) for inner in made if inner.op in ("call_module", "call_function")]
 
-    def _inline(self, graph: Graph, call: Node, path: str, sub: Graph) -> list[Node]:
-        values = arguments_by_input(call, path, sub)
+    def _inline(self, graph: Graph, node: Node, call: _GraphCall, sub: Graph) -> list[Node]:
+        path = call.path
+        values = arguments_by_input(node.name, call.args, call.kwargs, path, sub)
         shares = sub.owning_module is graph.owning_module
         prefix = "" if shares else f"{path}."
         known = graph.subgraphs or {}
@@ -489,24 +504,77 @@ class _Inlining:
             graph.subgraphs = {**below, **known}
         made: list[Node] = []
         with graph.recording("inline"):
-            with graph.inserting_before(call):
-                for node in sub.nodes:
-                    if node.op not in _BORDERS:
-                        made.append(graph.node_copy(node, values.__getitem__))
-                        values[node] = made[-1]
-                        if prefix and node.op in ("get_attr", "call_module"):
-                            made[-1].target = prefix + node.target
+            with graph.inserting_before(node):
+                for inner in sub.nodes:
+                    if inner.op not in _BORDERS:
+                        made.append(graph.node_copy(inner, values.__getitem__))
+                        values[inner] = made[-1]
+                        if prefix and inner.op in ("get_attr", "call_module"):
+                            made[-1].target = prefix + inner.target
             result = map_arg(sub.output_node().args[0], values.__getitem__)
             if isinstance(result, Node) and result in made:
-                propagate_meta(call, result, "missing")
-            _put_in_place(call, result)
-        if call.name in self.added:
-            del self.added[call.name]
-        else:
-            self.removed.append(call.name)
-        self.added.update((node.name, None) for node in made)
-        graph.erase_node(call)
+                propagate_meta(node, result, "missing")
+            _put_in_place(node, result)
+        self.added.update((self._prefix + inner.name, None) for inner in made)
+        self._erase(node)
+        if call.graph is not None and not call.graph.users:
+            self._erase(call.graph)
         return made
+
+    def _erase(self, node: Node) -> None:
+        name = self._prefix + node.name
+        if name in self.added:
+            del self.added[name]
+        else:
+            self.removed.append(name)
+        node.graph.erase_node(node)
+
+
+class _GraphCall(NamedTuple):
+    """A node that runs a subgraph."""
+
+    path: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    graph: Node | None  # what gives the subgraph, where it is an argument
+    why_kept: str | None
+
+
+# Higher-order operators that just run the graph that is their first argument -> where its own arguments begin.
+_RUNNERS = {"wrap": 1, "invoke_subgraph": 2}
+# Those that set a state for their graph, and restore it.
+_STATES = {
+    "wrap_with_set_grad_enabled": "sets whether gradients are recorded, and restores it",
+    "wrap_with_autocast": "sets how types are chosen, and restores it",
+}
+
+
+def _callers(graph: Graph) -> list[Node]:
+    """The nodes that may run a subgraph."""
+    known = graph.subgraphs or {}
+    held = [node for node in graph.find_nodes(op="get_attr") if node.target in known]
+    users = dict.fromkeys(user for node in held for user in node.users)
+    return [*graph.find_nodes(op="call_module"), *users]
+
+
+def _call_of(node: Node, known: dict[str, Graph]) -> _GraphCall | None:
+    """How a node runs one of some subgraphs; None: it runs none."""
+    if node.op == "call_module":
+        return _GraphCall(node.target, node.args, node.kwargs, None, None) if node.target in known else None
+    name = _higher_order_name(node.target) if node.op == "call_function" else None
+    graphs = [arg for arg in node.args if isinstance(arg, Node) and arg.op == "get_attr" and arg.target in known]
+    if name is None or not graphs:
+        return None
+    held, start = graphs[0], _RUNNERS.get(name)
+    if start is None or node.args[0] is not held:
+        why = _STATES.get(name, "does more than run a graph")
+        return _GraphCall(held.target, (), {}, held, f"kept: {name} {why}")
+    return _GraphCall(held.target, node.args[start:], node.kwargs, held, None)
+
+
+def _higher_order_name(target: Any) -> str | None:
+    is_ours = isinstance(target, Operator) and target.kind == "higher_order"
+    return target.__name__ if is_ours or is_higher_order(target) else None
 
 
 def _reason_to_keep(sub: Graph) -> str | None:
@@ -522,26 +590,28 @@ def _reason_to_keep(sub: Graph) -> str | None:
     return None
 
 
-def arguments_by_input(call: Node, path: str, sub: Graph) -> dict[Any, Any]:
-    """What stands for each input of a subgraph that is called.
+def arguments_by_input(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], path: str, sub: Graph
+) -> dict[Any, Any]:
+    """What stands for each input of a subgraph that a node of that name calls.
 
     Raises:
         TypeError: the call and the inputs don't fit.
     """
     inputs = list(sub.find_nodes(op="placeholder"))
-    if len(call.args) > len(inputs):
-        raise TypeError(f"{call.name!r} gives {len(call.args)} arguments to {path!r}, which takes {len(inputs)}")
-    values: dict[Any, Any] = dict(zip(inputs, call.args, strict=False))
-    named = dict(call.kwargs)
-    for node in inputs[len(call.args) :]:
+    if len(args) > len(inputs):
+        raise TypeError(f"{name!r} gives {len(args)} arguments to {path!r}, which takes {len(inputs)}")
+    values: dict[Any, Any] = dict(zip(inputs, args, strict=False))
+    named = dict(kwargs)
+    for node in inputs[len(args) :]:
         if node.target in named:
             values[node] = named.pop(node.target)
         elif node.args:
             values[node] = node.args[0]
         else:
-            raise TypeError(f"{call.name!r} gives no {node.target!r} to {path!r}")
+            raise TypeError(f"{name!r} gives no {node.target!r} to {path!r}")
     if named:
-        raise TypeError(f"{call.name!r} gives {', '.join(map(repr, named))} to {path!r}, which has no such input")
+        raise TypeError(f"{name!r} gives {', '.join(map(repr, named))} to {path!r}, which has no such input")
     return values
 
 

@@ -92,6 +92,13 @@ def _parts(obj: Any) -> _Parts:
     )
 
 
+def renew_code(module: torch.fx.GraphModule) -> None:
+    """Recompile a module whose graph a pass has changed; its code is made when somebody looks at it."""
+    from fastexport.acceleration import _recompile  # which imports this module
+
+    _recompile.renew_code(module)
+
+
 # ---- values
 
 
@@ -134,8 +141,11 @@ def from_fx(obj: Any) -> Graph:
     return _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, Graph)
 
 
-def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> _Kind:
+def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind], known: dict[int, _Kind] | None = None) -> _Kind:
+    """A graph and those below it; one that stands in several places is one graph, as it is known by its id."""
     graph = kind()
+    known = {} if known is None else known
+    known[id(source)] = graph
     targets = _core.fx_read(source, graph) if _FAST else _torch_public.read(source, graph)
     graph.owning_module = module
     state = source.__dict__
@@ -148,9 +158,10 @@ def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> _Kind:
     else:
         del extras["_codegen"]
     graph.extras = extras
-    subgraphs: dict[str, Graph] = {
-        path: _read(child.graph, child, kind) for path, child in _graph_modules(module, targets)
-    }
+    subgraphs: dict[str, Graph] = {}
+    for path, child in _graph_modules(module, targets):
+        inner = known.get(id(child.graph))
+        subgraphs[path] = _read(child.graph, child, kind, known) if inner is None else inner
     graph.subgraphs = subgraphs or None
     return graph
 
@@ -296,10 +307,15 @@ def _codegen_for_torch(codegen: Any) -> fx_graph_module.CodeGen:
     return plain
 
 
+def is_ordinary(kind: type) -> bool:
+    """Whether a class is that of tensors of which an annotation tells nothing but sizes, dtype and device."""
+    return kind is torch.Tensor or issubclass(kind, torch._subclasses.FakeTensor)
+
+
 def tensor_kind(tensor: torch.Tensor) -> tuple[str | None, str | None]:
     """What an annotation says of a tensor's class, None of ordinary ones; and of how it is spread over devices."""
     kind = type(tensor)
-    if kind is torch.Tensor or isinstance(tensor, torch._subclasses.FakeTensor):
+    if is_ordinary(kind):
         return None, None
     spec: Any = getattr(tensor, "_spec", None)
     if kind.__name__ != "DTensor" or not hasattr(spec, "format_shard_order_str"):
@@ -353,7 +369,7 @@ class _DeadCode(NamedTuple):
         for path, child in self._children(graph):
             changed = self.run(child.graph, None, f"{prefix}{path}/")
             if changed or self.fx_policy:
-                child.recompile()
+                renew_code(child)
             modified |= changed
         return modified
 
@@ -411,7 +427,7 @@ def eliminate_dead_code_inplace(
         job.check(parts.graph)
     modified = job.run(parts.graph, is_impure_node, "")
     if modified and parts.module is not None:
-        parts.module.recompile()
+        renew_code(parts.module)
     return {"modified": modified, "removed": job.removed, "reasons": job.reasons}
 
 
@@ -524,7 +540,7 @@ def eliminate_getitems_inplace(
             for old, new in _eliminate_getitems(graph, policy == "torch", parts.program, provenance):
                 replaced[prefix + old.name] = prefix + new.name
     if replaced and parts.module is not None:
-        parts.module.recompile()
+        renew_code(parts.module)
     return {"modified": bool(replaced), "removed": list(replaced), "replaced": replaced}
 
 
@@ -549,7 +565,7 @@ class _Twin(Graph):
         self.record: list[tuple[array[int], array[int] | None, str | None]] = []
 
     def _twins(self) -> list[_Twin]:
-        return list((self.subgraphs or {}).values())  # type: ignore[arg-type]
+        return list(dict.fromkeys((self.subgraphs or {}).values()))  # type: ignore[arg-type]
 
     def bind(self, source: torch.fx.Graph) -> None:
         """Note the torch nodes of the graph and its subgraphs."""
@@ -586,7 +602,8 @@ class _Twin(Graph):
     def apply(self, program: torch.export.ExportedProgram | None) -> bool:
         """Do to the source what was done here."""
         modified = False
-        for removed, kept, pass_name in self.record:
+        record, self.record = self.record, []  # one graph may be come to by several ways
+        for removed, kept, pass_name in record:
             nodes = [self.source_nodes[id - 1] for id in removed]
             if kept is None:
                 _erase(self.source, nodes)
@@ -596,7 +613,7 @@ class _Twin(Graph):
             modified |= bool(nodes)
         for subgraph in self._twins():
             if subgraph.apply(program):
-                subgraph.owning_module.recompile()
+                renew_code(subgraph.owning_module)
                 modified = True
         return modified
 
@@ -619,7 +636,7 @@ def native_twin(obj: Any) -> Iterator[Graph]:
     with _following_signature(parts):
         modified = twin.apply(parts.program)
     if modified and parts.module is not None:
-        parts.module.recompile()
+        renew_code(parts.module)
 
 
 # ---- many edits at once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections import Counter
 from typing import Any
 
 from fastexport._core import Node
@@ -19,8 +20,9 @@ def trim_interfaces(g: Any, *, inputs: bool = False) -> PassResult:
     """Remove what subgraphs take and give for nothing.
 
     Of a subgraph that call_module nodes call: results that no call's user picks, what was there for these alone, and
-    inputs that nothing uses; the calls follow. A subgraph that is passed on as a value (by a get_attr node), that takes
-    any number of arguments, or whose result some user takes as a whole keeps its convention.
+    inputs that nothing uses; the calls follow. So it is with a GraphModule that is called. A subgraph that is passed on
+    as a value (by a get_attr node), that is called from more than one graph, that takes any number of arguments, or
+    whose result some user takes as a whole keeps its convention.
 
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram; it
@@ -58,7 +60,7 @@ def trim_interfaces(g: Any, *, inputs: bool = False) -> PassResult:
         raise ValueError("the inputs of a torch ExportedProgram can't be removed; use fastexport.from_export")
 
     def work(graph: Graph, _: Any) -> None:
-        changes[0] |= _trim_below(graph, "", removed)
+        changes[0] |= _trim_below(graph, "", removed, _places(graph))
         if own:
             removed.extend(_erase_unused(graph, graph.find_nodes(op="placeholder")))
 
@@ -74,19 +76,36 @@ def _erase_unused(graph: Graph, nodes: Any) -> list[str]:
     return [node.name for node in gone]
 
 
-def _trim_below(graph: Graph, prefix: str, removed: list[str]) -> bool:
+def _places(graph: Graph) -> Counter[Graph]:
+    """In how many places, here and below, each subgraph is; one module may stand in several."""
+    places: Counter[Graph] = Counter()
+    left = [graph]
+    while left:
+        for sub in left.pop()._graphs_inside().values():
+            places[sub] += 1
+            if places[sub] == 1:
+                left.append(sub)
+    return places
+
+
+def _trim_below(graph: Graph, prefix: str, removed: list[str], places: Counter[Graph]) -> bool:
     """Trim the subgraphs of a graph, and theirs; whether any result or input went."""
     modified = False
-    passed_on = {node.target for node in graph.find_nodes(op="get_attr")} if graph.subgraphs else set()
-    for path, sub in (graph.subgraphs or {}).items():
-        calls = [node for node in graph.find_nodes(op="call_module") if node.target == path]
+    inside = graph._graphs_inside()
+    paths_of: dict[Graph, list[str]] = {}
+    for path, sub in inside.items():
+        paths_of.setdefault(sub, []).append(path)
+    passed_on = {node.target for node in graph.find_nodes(op="get_attr")} if inside else set()
+    for sub, paths in paths_of.items():
+        path = paths[0]
+        calls = [node for node in graph.find_nodes(op="call_module") if node.target in paths]
         gone: list[str] = []
-        if calls and path not in passed_on and _is_plain(sub):
-            arguments = [arguments_by_input(call, path, sub) for call in calls]
+        if calls and passed_on.isdisjoint(paths) and places[sub] == len(paths) and _is_plain(sub):
+            arguments = [arguments_by_input(call.name, call.args, call.kwargs, path, sub) for call in calls]
             modified |= _trim_results(calls, sub, gone)
             modified |= _trim_inputs(calls, arguments, sub, gone)
         removed += [f"{prefix}{path}/{name}" for name in gone]
-        modified |= _trim_below(sub, f"{prefix}{path}/", removed)
+        modified |= _trim_below(sub, f"{prefix}{path}/", removed, places)
     return modified
 
 

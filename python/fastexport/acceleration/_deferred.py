@@ -390,14 +390,33 @@ class _AtCompileStart:
         make_all()
 
 
+class _AtImport:
+    """A finder that finds nothing: when torch._dynamo is imported, it has all code made."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == _DYNAMO:
+            self.has_come = True
+            make_all()
+
+
+_DYNAMO = "torch._dynamo"
 _callback: weakref.ref[_AtCompileStart] | None = None
+_at_import = _AtImport()
 
 
 def hear_of_frames() -> bool:
-    """Have all code made before torch.compile takes up a frame; False while torch._dynamo is not loaded.
+    """Have all code made before torch.compile takes up a frame; False while that can't be.
 
-    The list of callbacks alone holds ours: torch._dynamo.reset() empties it, and then ours comes back.
+    Where torch._dynamo is not loaded, code is made when it is. Else the list of callbacks alone holds ours:
+    torch._dynamo.reset() empties it, and then ours comes back.
     """
+    if _DYNAMO not in sys.modules:
+        if not _at_import.has_come and _at_import not in sys.meta_path:
+            sys.meta_path.insert(0, _at_import)  # it stays, for a list must not shrink while it is gone through
+        return not _at_import.has_come
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     if handler is None:
         return False

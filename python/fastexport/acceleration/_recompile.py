@@ -1,5 +1,7 @@
 """GraphModule.recompile that leaves generating and compiling code to the first look at it.
 
+It takes the place of torch's while something is accelerated, and is what passes in place end with (`renew_code`).
+
 Code is generated several times in a row while a module is quantised or exported, and mostly nobody looks at it. Ours
 writes down what the code depends on (`_core.fx_record`), so that the code is that of the graph as it was at the call,
 whatever happens to the graph later. All else that torch's does is done at once: the specs of inputs and outputs, how
@@ -44,6 +46,7 @@ _CODEGEN_STATE = frozenset(("_body_transformer", "_func_name", "pytree_info"))
 _OWN_METHODS = (
     "__new__",
     "recompile",
+    "_recompile_submodules",
     "code",
     "__getattr__",
     "__getattribute__",
@@ -57,11 +60,12 @@ _OWN_METHODS = (
     *METHODS,
 )
 _NAME_OF_CLASS = "GraphModule.__new__.<locals>.GraphModuleImpl"
-_OUR_PACKAGE = __name__.rpartition(".")[0]
+_OUR_PACKAGE = __name__.partition(".")[0] + "."
 # What python_code can be asked for besides the name of the root module; all off in what ours does.
 _OPTIONS = frozenset(inspect.signature(Graph.python_code).parameters) - {"self", "root_module"}
 _ATTRIBUTES = frozenset(("__dict__", "vars"))
 _RECOMPILE = vars(GraphModule)["recompile"]
+_RECOMPILE_DIGESTS = ("98adb1519c457ae4",)
 # What torch's code generation consists of, and what relies on it; the digest is of all their source texts.
 _PARTS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (CodeGen, ("_gen_python_code", "gen_fn_def", "generate_output", "additional_globals")),
@@ -86,18 +90,43 @@ def recompile(stock: Callable[..., PythonCode], self: GraphModule) -> PythonCode
     deferred = _deferral(self)
     if deferred is None:
         return stock(self)
-    codegen = self._graph._codegen
+    _put_off(self, deferred, self._recompile_submodules)
+    return PromisedCode(deferred)
+
+
+def renew_code(module: GraphModule) -> None:
+    """Let a module's code, and that of the modules below it, be that of its graph, as ``module.recompile()`` does.
+
+    It is what passes of ours end with, and needs no `accelerate`: the code is made at the first look, unless it has to
+    be made at once, or somebody has put a recompile of his own, or an accelerated one, in the place of torch's.
+    """
+    is_stock = vars(GraphModule).get("recompile") is _RECOMPILE and "recompile" not in getattr(module, "__dict__", ())
+    deferred = _deferral(module) if is_stock and _is_recompile_known() else None
+    if deferred is None:
+        module.recompile()
+    else:
+        _put_off(module, deferred, lambda: _renew_submodules(module))
+
+
+def _renew_submodules(module: GraphModule) -> None:
+    for _, child in module.named_children():
+        if isinstance(child, GraphModule):
+            renew_code(child)
+
+
+def _put_off(module: GraphModule, deferred: Deferred, recompile_submodules: Callable[[], Any]) -> None:
+    """Do all that recompile does but for making the code."""
+    codegen = module._graph._codegen
     if isinstance(codegen, _PyTreeCodeGen):
-        self._in_spec = codegen.pytree_info.in_spec
-        self._out_spec = codegen.pytree_info.out_spec
-    defer(self, deferred)
-    cls = type(self)
+        module._in_spec = codegen.pytree_info.in_spec
+        module._out_spec = codegen.pytree_info.out_spec
+    defer(module, deferred)
+    cls = type(module)
     own_call = cls.__call__ if "__call__" in vars(cls) else None
     if "_wrapped_call" not in vars(cls):
         cls._wrapped_call = fx_graph_module._WrappedCall(cls, own_call)
-    self._recompile_submodules()
+    recompile_submodules()
     cls.__call__ = _call_wrapped()
-    return PromisedCode(deferred)
 
 
 def forward_signature(module: GraphModule) -> inspect.Signature:
@@ -183,6 +212,11 @@ def _is_version_known() -> bool:
     texts = " ".join(map(digest, _KNOWN))
     are_theirs = all(is_theirs(part) for part in _KNOWN)
     return _torch._FAST and are_theirs and hashlib.sha256(texts.encode()).hexdigest()[:16] == _PARTS_DIGEST
+
+
+@functools.cache
+def _is_recompile_known() -> bool:
+    return is_theirs(_RECOMPILE) and digest(_RECOMPILE) in _RECOMPILE_DIGESTS
 
 
 def _are_parts_known() -> bool:
@@ -323,7 +357,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "recompile",
         ("torch.fx.graph_module:GraphModule.recompile",),
         recompile,
-        ("98adb1519c457ae4",),
+        _RECOMPILE_DIGESTS,
         verify=_verify,
     ),
     Replacement(
