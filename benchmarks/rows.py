@@ -5,6 +5,7 @@ with its target. A benchmark is a subclass of `Rows` that measures, and `main` r
 """
 
 import argparse
+import gc
 import json
 import logging
 import re
@@ -196,6 +197,8 @@ def main(kind: type[Rows], description: str) -> int:
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    if args.quick:
+        gc.freeze()  # looking through torch before each job takes longer than the jobs
     machine = measure.machine()
     print(f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, torch {machine['torch']}")
     print(aligned(head(kind)), flush=True)

@@ -377,6 +377,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    if args.quick:
+        gc.freeze()  # looking through torch before each job takes longer than the jobs
     if args.list:
         print("\n".join(titles()))
         return 0

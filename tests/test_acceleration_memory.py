@@ -368,7 +368,7 @@ def everything():
 
 
 def test_nothing_is_leaked():
-    assert leaked(everything, 50) < 25
+    assert leaked(everything) == 0
 
 
 OUT_OF_MEMORY = """

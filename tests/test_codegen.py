@@ -603,6 +603,7 @@ def test_the_graph_can_not_change_meanwhile():
 def test_describers_that_say_nonsense(text):
     class Describer:
         globals: typing.ClassVar = []
+        extra = outer = ()
 
         def value(self, obj):
             return text
@@ -620,6 +621,8 @@ class Constant:
     """Describes everything the same way, and needs no memory for it."""
 
     globals: typing.ClassVar = [("f", False), ("len", True)]
+    extra: typing.ClassVar = ["F"]
+    outer: typing.ClassVar = ["len"]
     text = ("f", 0, "g")
 
     def value(self, obj):

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+pytestmark = pytest.mark.models
+
 
 def command(script: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, ROOT / script, *args], capture_output=True, text=True, timeout=300)

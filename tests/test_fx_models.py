@@ -20,7 +20,7 @@ PASSES = [
     "fold_constants",
     "eliminate_dead_code",
 ]
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.models, pytest.mark.usefixtures("quiet")]
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 

@@ -48,7 +48,7 @@ SMALL = [sample(name) for name in ("cond_", "dynamic", "shared_weights", "hand_c
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_nothing_is_left_of_a_program(path):
     data = path.read_bytes()
-    assert leaked(lambda: touch(data), 10) < 15
+    assert leaked(lambda: touch(data), 10) == 0
 
 
 def resident():

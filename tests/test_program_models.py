@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 BATCH = torch.export.Dim.DYNAMIC
 
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.models, pytest.mark.usefixtures("quiet")]
 
 
 class Sizes:
