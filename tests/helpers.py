@@ -2,6 +2,7 @@
 
 import gc
 import operator
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,11 @@ ORDER_FAULTS = {
     "SECOND_OUTPUT",
     "OUTPUT_NOT_LAST",
 }
+
+
+def label(value):
+    """An id for a parameter: its text without addresses, so that all workers of pytest-xdist collect the same tests."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def names(nodes):

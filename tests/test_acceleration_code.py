@@ -17,7 +17,7 @@ from fastexport import Graph, _core, acceleration
 from fastexport.acceleration import _deferred, _recompile
 from fastexport.acceleration._deferred import CONSTANTS, generate, is_pending
 from fx_graphs import MODELS, exported, exported_cond, graph_of, modules_of, table
-from helpers import leaked
+from helpers import label, leaked
 
 aten = torch.ops.aten
 F = torch.nn.functional
@@ -115,7 +115,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=label)
 def test_function(function):
     """Also with more arguments than it is written with: their nodes take names."""
     for more in ((), ("%x", 3)):

@@ -34,6 +34,7 @@ from fastexport._fact_tables import (
     UNKNOWN,
 )
 from fastexport._facts import call_facts, registered_effects, target_facts
+from helpers import label
 
 aten = torch.ops.aten
 hop = torch.ops.higher_order
@@ -250,7 +251,7 @@ STATISTICS = [
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("target, rest", STATISTICS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("target, rest", STATISTICS, ids=lambda value: label(value)[:30])
 def test_running_statistics(target, rest, training):
     x, mean, var = torch.rand(2, 3, 4), torch.zeros(3), torch.ones(3)
     target(x, *rest(mean, var, training))
@@ -445,7 +446,7 @@ FUNCTION_VALUES = [
 ]
 
 
-@pytest.mark.parametrize("target, expected", FUNCTION_VALUES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("target, expected", FUNCTION_VALUES, ids=lambda value: label(value)[:40])
 def test_functions(target, expected):
     assert safe("call_function", target) == expected
 
@@ -474,7 +475,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("target, args, kwargs, expected", CALLS, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize("target, args, kwargs, expected", CALLS, ids=lambda value: label(value)[:20])
 def test_calls(target, args, kwargs, expected):
     assert safe("call_function", target) == PER_NODE
     node = x.graph.call_function(target, args, kwargs)
@@ -729,7 +730,7 @@ MODULE_VALUES = [
 ]
 
 
-@pytest.mark.parametrize("module, expected", MODULE_VALUES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("module, expected", MODULE_VALUES, ids=lambda value: label(value)[:30])
 def test_modules(module, expected):
     root = nn.Module()
     root.sub = module
@@ -920,7 +921,7 @@ OPERATOR_CALLS = [
 ]
 
 
-@pytest.mark.parametrize("target, args, expected", OPERATOR_CALLS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("target, args, expected", OPERATOR_CALLS, ids=lambda value: label(value)[:30])
 def test_operators_that_call_operators(target, args, expected):
     assert target_facts("call_function", target) == PER_NODE
     assert call_facts(function_node(target, args)) == expected

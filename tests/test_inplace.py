@@ -33,7 +33,7 @@ from fx_graphs import (
     table,
     trees,
 )
-from helpers import names
+from helpers import label, names
 
 
 @pytest.fixture(params=["fast", "public"])
@@ -1108,7 +1108,7 @@ class Index:
 @pytest.mark.parametrize(
     "index",
     [..., (..., 0), torch.tensor([0]), torch.float32, b"a", range(2), frozenset((1,)), 2**70, 1j, Index()],
-    ids=repr,
+    ids=label,
 )
 @pytest.mark.parametrize("policy", ["safe", "torch"])
 def test_getitems_of_any_index(index, policy):

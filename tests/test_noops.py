@@ -9,6 +9,7 @@ from torch import fx
 
 import fastexport
 from fx_graphs import MODELS, aten, exported
+from helpers import label
 from simplify_graphs import programs, propagate, seen
 
 
@@ -62,7 +63,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("row", REMOVED, ids=str)
+@pytest.mark.parametrize("row", REMOVED, ids=label)
 def test_removed(row):
     graph = one_call(*row)
     native = fastexport.from_fx(graph)
@@ -74,7 +75,7 @@ def test_removed(row):
     assert not fastexport.remove_noops(graph)
 
 
-@pytest.mark.parametrize("row", KEPT, ids=str)
+@pytest.mark.parametrize("row", KEPT, ids=label)
 def test_kept(row):
     graph = fx.Graph()
     source = graph.call_function(aten.relu.default, (graph.placeholder("x"),))

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 
 from fastexport import Graph
+from helpers import label
 
 Pair = collections.namedtuple("Pair", "first second")
 Empty = collections.namedtuple("Empty", "")
@@ -180,7 +181,7 @@ def test_values_in_every_place(value):
         Pair,
         Custom(),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_annotations(annotation):
     def text(kind):
