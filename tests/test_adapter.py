@@ -706,3 +706,17 @@ def test_nodes_in_a_circle_that_go_together():
             native.erase_node(native.node(name))
     assert [note[:2] for note in heard] == [("erase", "abs_1"), ("erase", "exp")]
     module.graph.lint()
+
+
+def test_a_pass_that_leaves_equal_names():
+    """Torch's graphs can have them, ours can't: it is refused before anything is changed."""
+    g = fastexport.from_fx(torch.fx.symbolic_trace(lambda x: torch.relu(torch.neg(x)) + 1))
+    before, nodes = str(g), list(g.nodes)
+
+    def rename(module):
+        for node in module.graph.nodes:
+            node.name = "z"
+
+    with pytest.raises(ValueError, match="several nodes of the name 'z'"):
+        apply_fx_pass(g, rename)
+    assert str(g) == before and list(g.nodes) == nodes

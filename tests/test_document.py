@@ -5,6 +5,7 @@ import copy
 import json
 import math
 import operator
+import pickle
 import typing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastexport
-from fastexport import FormatError, Graph, dumps, from_fx, loads
+from fastexport import FormatError, Graph, _pickle, dumps, from_fx, loads
 from fx_graphs import MODELS, exported
 from helpers import assert_sound, names, run_python, structure
 
@@ -221,7 +222,7 @@ Pair = collections.namedtuple("Pair", "first second")
 
 
 @pytest.mark.parametrize(
-    "value", [Opaque(), Opaque, Raises(), print, eval, open, lambda: 0, torch.load, bytearray(b"a"), Lies()]
+    "value", [Opaque(), Opaque, Raises(), print, eval, open, lambda: 0, torch.load, memoryview(b"a"), Lies()]
 )
 def test_objects_without_a_text(value):
     for g in (graph_of([{"k": value}]), graph_of("x", meta={"k": value})):
@@ -400,3 +401,68 @@ def test_deepcopy_of_ours():
     memo = {}
     twin = fastexport.deepcopy([g, g], memo)
     assert twin[0] is twin[1] is memo[id(g)] and twin[0].node("called").meta["k"] is not g.node("called").meta["k"]
+
+
+def test_a_graph_that_is_edited_meanwhile():
+    """What is written while the graph changes is no graph: an error says so, for pickles, too."""
+    g = graph_of([1, 2])
+    x = g.node("x")
+    version = g._version
+    with pytest.raises(fastexport.FastExportError, match="changed while it was being written"):
+        with _pickle.unchanged(g):
+            g.node("called").args = (x, x)
+            raise KeyError("what comes of it")
+    with pytest.raises(fastexport.FastExportError, match="changed while it was being written"):
+        with _pickle.unchanged(g):
+            g.node("x").name = "y"
+    with pytest.raises(KeyError), _pickle.unchanged(g):
+        raise KeyError("of another kind")
+    assert g._version > version and loads(dumps(g)) == g and pickle.loads(pickle.dumps(g)) == g
+
+
+def test_classes_of_torch_nn():
+    """What a tracer notes of the modules that it went through; only modules that torch.nn defines have a text."""
+    g = fastexport.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2))).graph
+    h = loads(dumps(g))
+    assert h == g and h.node("_0").meta["nn_module_stack"] == g.node("_0").meta["nn_module_stack"]
+    assert h.node("_0").meta["nn_module_stack"]["0"][1] is torch.nn.Linear
+    text = dumps(g).decode()
+    for other in ("torch.nn.modules.linear.os", "torch.nn.modules.linear.F", "torch.nn.modules.linear.Own"):
+        with pytest.raises(FormatError, match="is no class that a document may name"):
+            loads(text.replace("torch.nn.modules.linear.Linear", other).encode())
+
+    class Own(torch.nn.Linear):
+        pass
+
+    Own.__module__, Own.__qualname__ = "torch.nn.modules.linear", "Linear"
+    with pytest.raises(FormatError, match="nn_module_stack|has <class"):
+        dumps(graph_of("x", meta={"k": Own}))
+
+
+def test_nested_arguments():
+    """The module of an exported program takes and gives containers; so does what comes back."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, more):
+            return {"sum": x + more["k"]}
+
+    args = torch.ones(2), {"k": torch.ones(2)}
+    module = torch.export.export(Model(), args).module()
+    g = from_fx(module)
+    data = dumps(g, meta=False)
+    h = loads(data)
+    assert h == g and dumps(h, meta=False) == data
+    for made in (h.to_fx(module), fastexport.GraphModule(module, h)):
+        assert list(made(*args)) == ["sum"] and torch.equal(made(*args)["sum"], module(*args)["sum"])
+    assert h.process_outputs([1]) == {"sum": 1} and h.process_inputs(*args)[1] is args[1]["k"]
+    document = json.loads(data)
+    for bad in (
+        [],
+        {},
+        {**document["codegen"], "orig_args": ["x y"]},
+        {**document["codegen"], "in_spec": "[1]"},
+        {**document["codegen"], "out_spec": 1},
+        {**document["codegen"], "more": 1},
+    ):
+        with pytest.raises(FormatError, match="codegen"):
+            loads(json.dumps({**document, "codegen": bad}).encode())

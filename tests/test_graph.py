@@ -800,9 +800,38 @@ def test_equality_of_objects():
     assert graph_of(torch.float32) != graph_of(torch.float64)
     assert graph_of((1, 2)) != graph_of([1, 2])
     assert graph_of(1.0) != graph_of(1) and graph_of(0.0) != graph_of(-0.0)
-    unhashable = [bytearray(b"a"), bytearray(b"a")]
+    unhashable = [memoryview(bytearray(b"a")), memoryview(bytearray(b"a"))]
     assert graph_of(unhashable[0]) == graph_of(unhashable[0])
     assert graph_of(unhashable[0]) != graph_of(unhashable[1])  # only itself
+
+
+def test_sets_and_bytearrays_are_compared_by_value():
+    class Hostile:
+        __hash__ = None
+
+    def graph_of(value):
+        g = Graph()
+        g.output((g.placeholder("x"), value))
+        return g
+
+    def agree(a, b):
+        return (graph_of(a) == graph_of(b)) is not bool(fastexport.diff(graph_of(a), graph_of(b)))
+
+    for make in (lambda: {1, "a"}, lambda: frozenset([1, (2, "b")]), lambda: bytearray(b"ab"), set):
+        assert graph_of(make()) == graph_of(make()) and agree(make(), make())
+    for a, b in (
+        ({1}, {True}),
+        ({1}, {1.0}),
+        ({1}, {2}),
+        ({1}, frozenset([1])),
+        ({frozenset([1])}, {frozenset([True])}),
+        ({(1,)}, {(True,)}),
+        (bytearray(b"a"), b"a"),
+        (bytearray(b"a"), bytearray(b"b")),
+    ):
+        assert graph_of(a) != graph_of(b) and agree(a, b)
+    held = Hostile()
+    assert graph_of(held) == graph_of(held) and graph_of(held) != graph_of(Hostile())
 
 
 def test_table_without_tabulate(capsys):

@@ -563,3 +563,87 @@ def test_replacements_in_a_chain_are_noted_as_without_one():
     silent = inner_graph(fastexport.Graph)
     fastexport.run_passes(silent, [REPLACED], provenance=False)
     assert not any("from_node" in node.meta for node in silent.nodes)
+
+
+def test_a_callback_that_erases_nodes_itself():
+    g = fastexport.Graph()
+    y = g.call_function(operator.add, (g.placeholder("x"), 1))
+    for _ in range(3):
+        g.call_function(operator.neg, (y,))
+    g.output(y)
+
+    def erases(node):
+        for other in reversed(list(g.nodes)):
+            if other.op == "call_function" and not other.users:
+                g.erase_node(other)
+        return True
+
+    result = fastexport.eliminate_dead_code(g, erases, explain=True)
+    assert result.modified and sorted(result.removed) == ["neg", "neg_1", "neg_2"]
+    assert result.reasons["neg"] == "removed: by is_impure_node"
+    assert not fastexport.eliminate_dead_code(g, erases)
+
+
+FIRST_USES = """
+import operator, sys, threading
+import torch, fastexport as fe
+sys.setswitchinterval(1e-6)
+def made():
+    g = fe.Graph(); g.output(g.call_function(operator.add, (g.placeholder("x"), 1))); return g
+uses = [lambda: fe.eliminate_common_subexpressions(made()), lambda: fe.eliminate_dead_code(made(), explain=True),
+        lambda: fe.split(made(), lambda n: 0), lambda: made().python_code("self").src, lambda: fe.diff(made(), made()),
+        lambda: fe.GraphModule({}, made())(1), lambda: fe.sort_topologically(made()), lambda: fe.dumps(made()),
+        lambda: fe.replace_pattern(made(), made(), made()), lambda: fe.symbolic_trace(torch.nn.ReLU())]
+start = threading.Barrier(len(uses))
+def run(use):
+    start.wait()
+    try: use()
+    except Exception as error: print(type(error).__name__, error)
+threads = [threading.Thread(target=run, args=(use,)) for use in uses]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_first_uses_in_several_threads():
+    """What is imported when it is first asked for is there for all, and whole."""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, check=True)
+        assert done.stdout == ""
+
+
+def test_a_module_that_is_still_being_imported():
+    """Nothing can be of a class that is not defined yet."""
+    from importlib.machinery import ModuleSpec
+
+    from fastexport._loaded import loaded
+
+    module = type(sys)("fastexport._half")
+    module.__spec__ = ModuleSpec("fastexport._half", None)
+    with mock.patch.dict(sys.modules, {"fastexport._half": module}):
+        assert loaded("fastexport._half") is module
+        module.__spec__._initializing = True
+        assert loaded("fastexport._half") is None
+    assert loaded("fastexport._half") is None and loaded("sys") is sys
+
+
+@pytest.mark.parametrize(
+    "held", [lambda gm: vars(type(gm))["forward"], lambda gm: inspect.getattr_static(type(gm), "forward")]
+)
+def test_forward_of_the_class_can_be_called(held):
+    """Code that is still to be made: what stands in the class's __dict__ is as good as torch's function there."""
+    gm = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    _renew(gm)
+    assert is_pending(gm)
+    forward = held(gm)
+    assert is_pending(gm) and callable(forward)
+    assert torch.equal(forward(gm, torch.zeros(1)), torch.tensor([1.5]))
+    assert not is_pending(gm) and type(vars(type(gm))["forward"]) is type(held)
+    assert forward.__name__ == "forward" and list(inspect.signature(forward).parameters) == ["self", "x"]
+    with pytest.raises(AttributeError, match="has no attribute 'no_such'"):
+        _ = forward.no_such
+
+
+def _renew(gm):
+    """In a function that takes no __dict__, or the code would be made at once."""
+    fastexport.replace_pattern(gm, lambda x: torch.relu(x), lambda x: torch.sigmoid(x))

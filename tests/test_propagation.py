@@ -182,3 +182,17 @@ def test_what_fails_below_is_told(capsys):
         fastexport.propagate_shapes(module, X)
     assert "node=%mm" in str(caught.value.__cause__)
     assert not any("type" in node.meta for node in outer.nodes)
+
+
+@pytest.mark.parametrize("trace", [fx.symbolic_trace, fastexport.symbolic_trace])
+def test_a_graph_module(trace):
+    """Of ours as of torch's, with its own modules, and as a step of run_passes."""
+    module, x = trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())), torch.ones(1, 2)
+    assert fastexport.propagate_shapes(module, x)
+    assert [node.meta["tensor_meta"].shape for node in module.graph.nodes][1] == (1, 3)
+    assert fastexport.refresh_fake_tensors(module, None, x)
+    assert [node.meta["val"].shape for node in module.graph.nodes][-2] == (1, 3)
+    for node in module.graph.nodes:
+        node.meta = {}
+    assert fastexport.run_passes(module, [lambda g: g.propagate_shapes(x)])
+    assert all("tensor_meta" in node.meta for node in module.graph.nodes)

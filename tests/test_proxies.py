@@ -104,10 +104,18 @@ def test_lengths_and_items():
         len(x)
     with pytest.raises(TypeError, match="'Proxy' object does not support item assignment"):
         x[0] = 1
-    with pytest.raises(TypeError):
-        int(x)
-    with pytest.raises(TypeError):
-        range(x)
+    for take, text in (
+        (int, "converted to an int"),
+        (float, "converted to a float"),
+        (complex, "converted to a complex number"),
+        (round, "can't be rounded"),
+        (range, "'Proxy' object cannot be interpreted as an integer"),
+        ([1, 2].__getitem__, "'Proxy' object cannot be interpreted as an integer"),
+    ):
+        with pytest.raises(TypeError, match=text) as raised:  # as in torch
+            take(x)
+        assert type(raised.value) is not TypeError and isinstance(raised.value, TraceError)
+        assert "take(x)" in str(raised.value) and "concrete_args" in str(raised.value)
     assert len(g.nodes) == 1
 
 

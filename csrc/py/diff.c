@@ -4,6 +4,7 @@
  * the core compares without running any.
  */
 #include "diff.h"
+#include "graph.h"
 #include "loaded.h"
 
 #define DIFF_META (1u << 7) /* a bit beside those of fe_change: the meta holds another object under one of the keys */
@@ -59,24 +60,15 @@ static void walk_nodes(const compared *c)
 
 /* ---- classes of equal objects ---- */
 
-/* The number of an object's class: of what the key function makes of it; what can't be hashed equals itself alone. */
+/* The number of an object's class: of what the key function makes of it. */
 static int number_object(PyObject *object, PyObject *key_function, PyObject *classes, uint32_t *out)
 {
-    PyObject *key = PyObject_CallOneArg(key_function, object), *found = NULL;
-    PyObject *number = key ? PyLong_FromSsize_t(PyDict_GET_SIZE(classes)) : NULL;
+    bool is_plain = PyAnySet_CheckExact(object) || PyByteArray_CheckExact(object);
+    PyObject *key = is_plain ? graph_object_key(object) : PyObject_CallOneArg(key_function, object);
+    int result = key || is_plain ? graph_object_class(object, key, classes, out) : -1;
 
-    if (number)
-        found = PyDict_SetDefault(classes, key, number);
-    if (number && !found && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear();
-        Py_SETREF(key, PyLong_FromVoidPtr(object));
-        found = key ? PyDict_SetDefault(classes, key, number) : NULL;
-    }
-    if (found)
-        *out = (uint32_t)PyLong_AsUnsignedLong(found);
-    Py_XDECREF(number);
     Py_XDECREF(key);
-    return found ? 0 : -1;
+    return result;
 }
 
 static int number_objects(const compared *c, PyObject *key_function, PyObject *classes)

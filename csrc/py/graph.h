@@ -41,6 +41,13 @@ PyObject *Graph_inserting_after(PyObject *self, PyObject *const *args, Py_ssize_
 PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_richcompare(PyObject *self, PyObject *other, int op);
+
+/* What an object is known by among its equals: its type, and itself or, of a set, tuple or bytearray, the items. */
+PyObject *graph_object_key(PyObject *object);
+
+/* The number of an object's class in a dict, under a key for its equals. What can't be hashed equals itself alone, as
+ * does what a key could not be made of: then key is NULL, and a TypeError is taken. */
+int graph_object_class(PyObject *object, PyObject *key, PyObject *classes, uint32_t *out);
 PyObject *Graph_copy(PyObject *self, PyObject *separate);
 PyObject *Graph_signature(PyObject *self, PyObject *ignored);
 PyObject *Graph_set_signature(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

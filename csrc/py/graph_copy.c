@@ -288,26 +288,78 @@ done:
 
 /* ---- comparing, copying ---- */
 
-/* Number the classes of equal objects over both graphs: equal and of one type; what can't be hashed equals itself. */
+static PyObject *typed_items(PyObject *items)
+{
+    PyObject *list = PySequence_List(items);
+
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+        PyObject *key = graph_object_key(PyList_GET_ITEM(list, i));
+        if (key)
+            PyList_SetItem(list, i, key);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* An exact set, frozenset or tuple as its type and what its items are known by. */
+static PyObject *key_of_items(PyObject *object)
+{
+    PyObject *list, *items, *key;
+
+    if (Py_EnterRecursiveCall(" in a comparison of graphs"))
+        return NULL;
+    list = typed_items(object);
+    Py_LeaveRecursiveCall();
+    items = !list ? NULL : PyTuple_CheckExact(object) ? PyList_AsTuple(list) : PyFrozenSet_New(list);
+    key = items ? PyTuple_Pack(2, Py_TYPE(object), items) : NULL;
+    Py_XDECREF(items);
+    Py_XDECREF(list);
+    return key;
+}
+
+PyObject *graph_object_key(PyObject *object)
+{
+    if (PyAnySet_CheckExact(object) || PyTuple_CheckExact(object))
+        return key_of_items(object);
+    if (!PyByteArray_CheckExact(object))
+        return PyTuple_Pack(2, Py_TYPE(object), object);
+    PyObject *bytes = PyBytes_FromObject(object), *key = bytes ? PyTuple_Pack(2, Py_TYPE(object), bytes) : NULL;
+    Py_XDECREF(bytes);
+    return key;
+}
+
+int graph_object_class(PyObject *object, PyObject *key, PyObject *classes, uint32_t *out)
+{
+    PyObject *number = key ? PyLong_FromSsize_t(PyDict_GET_SIZE(classes)) : NULL, *own = NULL;
+    PyObject *found = number ? PyDict_SetDefault(classes, key, number) : NULL;
+
+    bool is_view = PyMemoryView_Check(object); /* which raises a ValueError when it may be written to */
+    if (!found && (number || !key) && PyErr_ExceptionMatches(is_view ? PyExc_ValueError : PyExc_TypeError)) {
+        PyErr_Clear();
+        if (!number)
+            number = PyLong_FromSsize_t(PyDict_GET_SIZE(classes));
+        own = number ? PyLong_FromVoidPtr(object) : NULL;
+        found = own ? PyDict_SetDefault(classes, own, number) : NULL;
+    }
+    if (found)
+        *out = (uint32_t)PyLong_AsUnsignedLong(found);
+    Py_XDECREF(own);
+    Py_XDECREF(number);
+    return found ? 0 : -1;
+}
+
+/* Number the classes of equal objects over both graphs. */
 static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (!g->objects[i])
             continue;
-        PyObject *object = Py_NewRef(g->objects[i]), *key = PyTuple_Pack(2, Py_TYPE(object), object);
-        PyObject *number = key ? PyLong_FromSsize_t(PyDict_GET_SIZE(classes)) : NULL;
-        PyObject *found = number ? PyDict_SetDefault(classes, key, number) : NULL;
-        if (!found && number && PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            Py_SETREF(key, PyLong_FromVoidPtr(object));
-            found = key ? PyDict_SetDefault(classes, key, number) : NULL;
-        }
-        if (found)
-            out[i] = (uint32_t)PyLong_AsUnsignedLong(found);
-        Py_XDECREF(number);
+        PyObject *object = Py_NewRef(g->objects[i]), *key = graph_object_key(object);
+        int result = graph_object_class(object, key, classes, &out[i]);
         Py_XDECREF(key);
         Py_DECREF(object);
-        if (!found)
+        if (result < 0)
             return -1;
     }
     return 0;

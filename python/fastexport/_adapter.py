@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
@@ -54,7 +55,7 @@ def apply_fx_pass(
 
     Raises:
         TypeError: g is no graph or program of ours, torch_pass no function, or it gave something else; g is as it was.
-        ValueError: takes is neither.
+        ValueError: takes is neither, or the pass left several nodes of one name; g is as it was.
         Exception: what the pass raises; g is as it was then.
 
     Example:
@@ -92,6 +93,7 @@ def apply_fx_pass(
             f"pass {name!r} returned a {type(outcome).__name__}, not a torch graph or module, None or a bool"
         )
     after = _torch.from_fx(outcome)
+    _check_names(after)
     changes = _Changes()
     _bring_back(graph, after, outcome, known, _leaf_for(graph), changes, "")
     return PassResult(
@@ -101,6 +103,16 @@ def apply_fx_pass(
         added=changes.added,
         seconds=time.perf_counter() - start,
     )
+
+
+def _check_names(graph: Graph) -> None:
+    """Raise ValueError where two nodes have one name, which a graph of torch's may have, but none of ours."""
+    names = [node.name for node in graph.nodes]
+    if len(set(names)) < len(names):
+        name = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"the pass has left several nodes of the name {name!r}")
+    for sub in (graph.subgraphs or {}).values():
+        _check_names(sub)
 
 
 def _built(g: Any, graph: Graph, as_module: bool) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
+from fastexport._loaded import loaded
 from fastexport._symbols import SymBool, SymFloat, SymInt
 from fastexport._tensor_meta import TensorMeta
 
@@ -44,7 +44,7 @@ class _Annotation:
         self._shown = stride, device, colored
         self._plain: dict[type, bool] = {}  # by class: whether it is one of ordinary tensors
         self._texts: dict[Any, str | None] = {}
-        torch = sys.modules.get("torch")
+        torch = loaded("torch")
         self._strided = torch.strided if torch is not None else None
 
     def of(self, value: Any) -> str | None:
@@ -66,7 +66,7 @@ class _Annotation:
 
 
 def _is_plain(kind: type) -> bool:
-    if "torch" not in sys.modules:
+    if loaded("torch") is None:
         return False
     from fastexport import _torch
 
@@ -78,7 +78,7 @@ def _annotation(value: Any, stride: bool, device: bool, colored: bool) -> str | 
         return f': "{_tensor(value, value.dtype.abbreviation, stride, device, colored)}"'
     if isinstance(value, (SymInt, SymFloat, SymBool)):
         return f': "Sym({value})"'
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None:
         return None
     from fastexport import _torch

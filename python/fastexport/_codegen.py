@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport import _naming
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
+from fastexport._loaded import loaded
 from fastexport._operators import Operator
 from fastexport._symbols import SymBool, SymFloat, SymInt
 
@@ -265,7 +266,7 @@ class _Describer:
         self.extra: dict[str, Any] = {}
         self._known: dict[Any, int] = {}
         self._colour = colour
-        self._torch: Any = sys.modules.get("torch")
+        self._torch: Any = loaded("torch")
 
     def named(self, hint: str, value: Any) -> str | int:
         """What a function or class is written as: its path, if it is torch's, or a global."""
@@ -405,7 +406,7 @@ def _is_from_torch(value: Any) -> bool:
     name = getattr(value, "__name__", None)
     if not isinstance(name, str) or name == "torch":
         return False
-    return any(getattr(sys.modules.get(owner), name, None) is value for owner in ("torch", "torch.nn.functional"))
+    return any(getattr(loaded(owner), name, None) is value for owner in ("torch", "torch.nn.functional"))
 
 
 def _qualified_name(value: Any) -> str:
@@ -425,7 +426,7 @@ def _hint_of(value: Any) -> str:
 
 
 def _is_symbolic(value: Any) -> bool:
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     return torch is not None and isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
@@ -515,7 +516,7 @@ def _generate(graph: Graph, codegen: Any, root: str, options: _Options) -> Pytho
 
 def _has_plain_head(codegen: Any) -> bool:
     """Whether a generator writes the parameters of the graph as those of the function."""
-    fx_graph = sys.modules.get("torch.fx.graph")
+    fx_graph = loaded("torch.fx.graph")
     known = (CodeGen.gen_fn_def, fx_graph.CodeGen.gen_fn_def if fx_graph is not None else None)
     return getattr(type(codegen), "gen_fn_def", None) in known
 

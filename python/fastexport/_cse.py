@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from functools import partial
 from typing import Any
 
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
 from fastexport._graph import Graph, Policy, _removed_names, _replaced_names, check_policy
+from fastexport._loaded import loaded
 from fastexport._memory import SINGLE, aten_name, memory_facts
 from fastexport._passes import _own_graph
 from fastexport._results import PassResult
@@ -124,6 +124,6 @@ def _banned(op: str, target: Any) -> int:
 
 def _plain_types() -> tuple[type, ...]:
     """Classes of constants that are equal when they compare equal, and of which graphs hold several equal ones."""
-    torch: Any = sys.modules.get("torch")
+    torch: Any = loaded("torch")
     ours = (Device, DType, Layout, MemoryFormat)
     return ours if torch is None else (*ours, torch.device, torch.Size)

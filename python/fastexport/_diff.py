@@ -18,6 +18,7 @@ from fastexport import _core
 from fastexport._collecting import no_collection
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule, subgraphs_of
+from fastexport._loaded import loaded
 from fastexport._passes import _own_graph
 
 __all__ = ["GraphDiff", "NodeChange", "NodesDiff", "diff"]
@@ -610,7 +611,7 @@ def _bytes_of(value: Any) -> memoryview:
 
 
 def _is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 import types
 import typing
 from collections import OrderedDict
@@ -21,8 +20,9 @@ from typing import Any
 from fastexport import _pickle
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat, from_torch, to_torch
 from fastexport._errors import FastExportError, FormatError
-from fastexport._functions import function_named, name_of_function
+from fastexport._functions import function_named, module_class_named, name_of_function, name_of_module_class
 from fastexport._graph import Graph
+from fastexport._loaded import loaded
 from fastexport._meta_json import MetadataText, NodeSource, decode_value, value_json
 from fastexport._operators import Operator
 from fastexport._program import ExportedProgram, load
@@ -47,8 +47,9 @@ def dumps(graph_or_program: Graph | ExportedProgram, *, meta: bool = True) -> by
     """Write a graph or a program as bytes that `loads` reads without running anything.
 
     A program becomes a .pt2 file. A graph becomes a JSON document with its subgraphs: nodes, order, names, arguments
-    with their containers, types, order of users and meta. The owning module is left out, and so are what a tracer noted
-    about the traced function, and the signature of a graph that is a program's.
+    with their containers, types, order of users and meta, and how its function nests what it takes and gives. The
+    owning module is left out, and so are what a tracer noted about the traced function, and the signature of a graph
+    that is a program's.
 
     Args:
         graph_or_program: what to write.
@@ -57,6 +58,7 @@ def dumps(graph_or_program: Graph | ExportedProgram, *, meta: bool = True) -> by
     Raises:
         TypeError: it is neither.
         FormatError: the graph holds an object that has no text: the node and the object are named.
+        FastExportError: the graph is changed meanwhile, by another thread.
         VerifyError: the program has a fault; see `save`.
 
     Example:
@@ -90,6 +92,7 @@ def loads(data: bytes | bytearray | memoryview) -> Graph | ExportedProgram:
     Raises:
         TypeError: data is not bytes.
         FormatError: they are no such document or .pt2 file, or damaged; it says where. A ValueError.
+        ImportError: they name something of torch's, and there is no torch.
         VerifyError: a program has a fault; see `load`.
 
     Example:
@@ -131,32 +134,40 @@ class _Unwritable(Exception):
 
 
 def _graph_text(graph: Graph, meta: bool, path: str) -> str:
-    _check_extras(graph, path)
-    nodes = _pickle.node_entries(graph)
-    lines = []
-    for node, entry in zip(graph.nodes, nodes, strict=True):
-        lines.append(json.dumps(_node_json(node, entry, meta, path)))
+    with _pickle.unchanged(graph):
+        codegen = _codegen_text(graph, path)
+        entries = _pickle.node_entries(graph)
+        lines = [
+            json.dumps(_node_json(node, entry, meta, path)) for node, entry in zip(graph.nodes, entries, strict=True)
+        ]
     below = [
         f"{json.dumps(name)}: {_graph_text(sub, meta, f'{path}{name}.')}"
         for name, sub in (graph.subgraphs or {}).items()
     ]
     head = f'{{"format": "{_FORMAT}", "version": {_VERSION}, "nodes": [\n'
-    return head + ",\n".join(lines) + '\n], "subgraphs": {' + ", ".join(below) + "}}"
+    tail = "}" if codegen is None else f'}}, "codegen": {json.dumps(codegen)}'
+    return head + ",\n".join(lines) + '\n], "subgraphs": {' + ", ".join(below) + tail + "}"
 
 
-def _check_extras(graph: Graph, path: str) -> None:
-    """What a graph has besides nodes and subgraphs can't be written, but for what is there by default."""
-    from fastexport._codegen import CodeGen
-
+def _codegen_text(graph: Graph, path: str) -> dict[str, Any] | None:
+    """What is written of the things that a graph has besides nodes and subgraphs: how its code nests arguments."""
     where = f"the graph {path.removesuffix('.')!r}" if path else "the graph"
+    found = None
     for name, value in (graph.extras or {}).items():
-        is_plain = name == "_codegen" and type(value) is CodeGen and value._body_transformer is None
-        if not is_plain and name not in _DROPPED:
-            more = "; give it a plain one with set_codegen(fastexport.CodeGen())" if name == "_codegen" else ""
-            raise FormatError(f"{where} has {name} of {type(value).__name__}, which has no text{more}", kind="value")
+        if name == "_codegen":
+            from fastexport._codegen_json import codegen_json
+
+            try:
+                found = codegen_json(value)
+            except (TypeError, ValueError, NotImplementedError) as error:
+                more = "give it a plain one with set_codegen(fastexport.CodeGen())"
+                raise FormatError(f"{where} has {error}, which has no text; {more}", kind="value") from error
+        elif name not in _DROPPED:
+            raise FormatError(f"{where} has {name} of {type(value).__name__}, which has no text", kind="value")
     if getattr(graph, "__dict__", None):
         names = ", ".join(map(repr, graph.__dict__))
         raise FormatError(f"{where} has attributes of its own, {names}, which have no text; delete them", kind="value")
+    return found
 
 
 def _node_json(node: Any, entry: tuple[Any, ...], meta: bool, path: str) -> dict[str, Any]:
@@ -232,6 +243,7 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     list: _items,
     complex: lambda value: {"complex": [_float_json(value.real), _float_json(value.imag)]},
     bytes: lambda value: {"bytes": value.hex()},
+    bytearray: lambda value: {"bytearray": value.hex()},
     types.EllipsisType: lambda value: {"ellipsis": None},
     tuple: lambda value: {"tuple": _items(value)},
     dict: lambda value: {"dict": _pairs(value)},
@@ -260,7 +272,7 @@ def _encode(value: Any) -> Any:
     name = name_of_function(value)
     if name is not None:
         return {"function": name}
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None and type(value) is torch.Size:
         return {"size": _items(value)}
     if torch is not None and type(value) in (torch.dtype, torch.layout, torch.memory_format, torch.device):
@@ -277,13 +289,16 @@ def _type_json(kind: Any) -> Any:
     name = getattr(kind, "__name__", None)
     if isinstance(name, str) and _SIMPLE_TYPES.get(name) is kind:
         return name
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     for name in _TORCH_TYPES if torch is not None else ():
         if getattr(torch, name) is kind:
             return f"torch.{name}"
     for name in _TYPING:
         if getattr(typing, name) is kind:
             return f"typing.{name}"
+    name = name_of_module_class(kind)
+    if name is not None:
+        return name
     if kind is ...:
         return "..."
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -343,6 +358,13 @@ def _read_graph(document: Any, path: str) -> Graph:
             node.meta = meta
     if subgraphs:
         graph.subgraphs = subgraphs
+    if "codegen" in document:
+        from fastexport._codegen_json import read_codegen
+
+        try:
+            graph.set_codegen(read_codegen(document["codegen"]))
+        except (ValueError, TypeError, FastExportError) as error:
+            raise FormatError(f"{path}.codegen: {error}", kind="value", json_path=f"{path}.codegen") from error
     return graph
 
 
@@ -457,6 +479,7 @@ _DECODERS: dict[str, Callable[[Any, int], Any]] = {
     "str": lambda value, count: _read_text({"str": value}),
     "complex": lambda value, count: _read_complex(value),
     "bytes": lambda value, count: bytes.fromhex(_read_text(value)),
+    "bytearray": lambda value, count: bytearray.fromhex(_read_text(value)),
     "ellipsis": lambda value, count: ...,
     "tuple": lambda value, count: tuple(_read_list(value, count)),
     "dict": _read_dict,
@@ -516,6 +539,8 @@ def _read_type(value: Any) -> Any:
         import torch
 
         return getattr(torch, name)
+    if package.startswith("torch.nn.modules"):
+        return module_class_named(value)
     return ... if value == "..." else _bad(value, "type")
 
 

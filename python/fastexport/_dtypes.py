@@ -13,11 +13,12 @@ object of each; none can be changed. Nothing imports torch but `to_torch`.
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, Self
+
+from fastexport._loaded import loaded
 
 __all__ = ["DType", "Device", "Layout", "MemoryFormat", "dtype_named", "from_torch", "to_torch"]
 
@@ -289,7 +290,7 @@ def to_torch(value: Any) -> Any:
         >>> to_torch(DType("float32")), to_torch(Device("cpu")), to_torch(5)
         (torch.float32, device(type='cpu'), 5)
     """
-    operators = sys.modules.get("fastexport._operators")
+    operators = loaded("fastexport._operators")
     if operators and type(value) is operators.Operator:
         return value.to_torch()
     if not isinstance(value, _Constant):
@@ -313,7 +314,7 @@ def from_torch(value: Any) -> Any:
         >>> from_torch(torch.float32), from_torch(torch.device("cuda", 0)), from_torch("x")
         (torch.float32, device(type='cuda', index=0), 'x')
     """
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None:
         return value
     if isinstance(value, torch.device):

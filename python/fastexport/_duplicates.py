@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any, TypeVar
+
+from fastexport._loaded import loaded
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ def deepcopy(graph_or_module: T, memo: dict[int, Any] | None = None) -> T:
         >>> twin == g, twin.node("x") is g.node("x")
         (True, False)
     """
-    if "torch" not in sys.modules or type(graph_or_module).__module__.startswith("fastexport."):
+    if loaded("torch") is None or type(graph_or_module).__module__.startswith("fastexport."):
         return copy.deepcopy(graph_or_module, memo)
     from fastexport.acceleration import accelerate
 

@@ -38,6 +38,7 @@ from fastexport._fact_tables import (
     SAFE,
     UNKNOWN,
 )
+from fastexport._loaded import loaded
 
 __all__ = ["call_facts", "registered_effects", "target_facts"]
 
@@ -100,7 +101,7 @@ _known_torch: _Torch | None = None
 def _torch() -> _Torch | None:
     """torch, when it is loaded."""
     global _known_torch
-    module = sys.modules.get("torch")
+    module = loaded("torch")
     if module is None:
         return None
     if _known_torch is None or _known_torch.module is not module:
@@ -131,7 +132,7 @@ def registered_effects() -> set[Any] | None:
 
 def _named(target: object) -> Any:
     """The target when it is an Operator, a function of torch by its name; else None."""
-    operators = sys.modules.get("fastexport._operators")
+    operators = loaded("fastexport._operators")
     return target if operators and type(target) is operators.Operator else None
 
 

@@ -1,6 +1,6 @@
-"""The functions that documents of graphs may name: those that compute values, of Python and of torch.
+"""The functions and classes that documents of graphs may name: functions that compute values, modules of torch.nn.
 
-None of them reads a file, or runs code that it is given.
+None of the functions reads a file, or runs code that it is given; classes are named only, and not called.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import operator
 import sys
 import types
 from typing import Any
+
+from fastexport._loaded import loaded
 
 _BUILTINS = (
     "abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "float", "frozenset", "getattr", "hasattr",
@@ -67,7 +69,7 @@ def name_of_function(value: Any) -> str | None:
     if not issubclass(type(value), (type, types.BuiltinFunctionType, types.FunctionType)):  # whatever it says it is
         return None
     name = _NAMES.get(value)
-    return _torch_names().get(value) if name is None and "torch" in sys.modules else name
+    return _torch_names().get(value) if name is None and loaded("torch") is not None else name
 
 
 def function_named(name: str) -> Any:
@@ -81,4 +83,38 @@ def function_named(name: str) -> Any:
         found = _of_torch().get(name)
     if found is None:
         raise ValueError(f"{name!r} is no function that a document may name")
+    return found
+
+
+@functools.cache
+def _module_classes() -> dict[str, Any]:
+    """The classes of modules in torch.nn, by the path that they say they are at."""
+    import torch
+
+    return {
+        f"{kind.__module__}.{kind.__qualname__}": kind
+        for path, module in list(sys.modules.items())
+        if path.startswith("torch.nn.modules.") and module is not None
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, torch.nn.Module) and kind.__module__ == path
+    }
+
+
+def name_of_module_class(kind: Any) -> str | None:
+    """The name of a class of torch.nn in documents; None when it is none."""
+    if not issubclass(type(kind), type) or loaded("torch") is None:
+        return None
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name if _module_classes().get(name) is kind else None
+
+
+def module_class_named(name: str) -> Any:
+    """The class of a name. Imports torch, and nothing else.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    found = _module_classes().get(name)
+    if found is None:
+        raise ValueError(f"{name!r} is no class that a document may name")
     return found

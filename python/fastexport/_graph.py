@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastexport import _core, _pickle
 from fastexport._errors import LintFault, lint_error
+from fastexport._loaded import loaded
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Graph(_core.Graph):
         self._raise_faults(fx_only=True)
         for graph in self._below(policy) if recurse and policy == "safe" else ():
             graph._raise_faults(fx_only=True)
+        version = self._version
         if is_impure_node is None:
             ids, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
         else:
@@ -88,7 +89,8 @@ class Graph(_core.Graph):
             reasons.update(_under_paths((path, (result.reasons or {}).items()) for path, result in inner))
         return PassResult(
             "eliminate_dead_code",
-            bool(ids) or any(result.modified for _, result in inner),
+            # What the callback does to the graph counts, too.
+            self._version != version or any(result.modified for _, result in inner),
             removed=partial(_removed_names, self, ids, inner),
             reasons=reasons,
             seconds=time.perf_counter() - start,
@@ -99,10 +101,16 @@ class Graph(_core.Graph):
     ) -> tuple[bytes, dict[str, str] | None]:
         ids: list[bytes] = []
         reasons: dict[str, str] | None = {} if explain else None
+        before = list(reversed(self.nodes))
         # Every node is asked about before any goes, so that a callback that raises leaves the graph as it was.
         verdicts = {node: bool(is_impure_node(node)) for node in reversed(self.nodes)}
+        for node in before:
+            if node._erased:
+                ids.append(node._id)
+                if reasons is not None:
+                    reasons[node.name] = "removed: by is_impure_node"
         for node, impure in verdicts.items():
-            if node._erased:  # by the callback
+            if node._erased:
                 continue
             if not impure and not node.users:
                 self.erase_node(node)
@@ -267,7 +275,7 @@ class Graph(_core.Graph):
     def _graphs_inside(self) -> dict[str, Graph]:
         """The subgraphs by path, and the graphs of GraphModules that nodes name and a GraphModule of ours holds."""
         found = dict(self.subgraphs or {})
-        module = sys.modules.get("fastexport._graph_module")  # while that is not imported, nothing is such a module
+        module = loaded("fastexport._graph_module")  # while that is not imported, nothing is such a module
         owner = self.owning_module
         if module is None or not isinstance(owner, module.GraphModule):
             return found

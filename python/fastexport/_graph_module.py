@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
 from fastexport._graph import Graph
+from fastexport._loaded import loaded
 from fastexport._module_tree import (
     ATTRIBUTE_OPS,
     Holder,
@@ -181,7 +182,7 @@ class GraphModule(Holder):
         if self._code is None:
             info = getattr((self._graph.extras or {}).get("_codegen"), "pytree_info", None)
             if info is not None:  # the code asks for them
-                self.__dict__.update(_in_spec=info.in_spec, _out_spec=info.out_spec)
+                self.__dict__.update(_in_spec=_spec_for_code(info.in_spec), _out_spec=_spec_for_code(info.out_spec))
             self._code = self._graph.python_code("self")
         return self._code
 
@@ -531,6 +532,13 @@ def _imports(names: dict[str, Any]) -> str:
     return "".join(lines)
 
 
+def _spec_for_code(spec: Any) -> Any:
+    """A tree spec as code asks for it, which takes containers apart with torch's functions."""
+    from fastexport._treespec import TreeSpec
+
+    return spec.to_torch() if isinstance(spec, TreeSpec) else spec
+
+
 # ---- text
 
 
@@ -553,7 +561,7 @@ def _indented(text: str) -> str:
 
 def _graph_module_of(module: Any) -> GraphModule | None:
     """A module of torch.fx read into one of ours; None for any other."""
-    fx = sys.modules.get("torch.fx")
+    fx = loaded("torch.fx")
     if fx is None or not isinstance(module, fx.GraphModule):
         return None
     from fastexport import _torch

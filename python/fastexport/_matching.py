@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._collecting import no_collection
 from fastexport._graph import Graph, Policy, check_policy
+from fastexport._loaded import loaded
 from fastexport._operators import Operator
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def graph_of(source: Any, *, for_torch: bool = False) -> Any:
 
 
 def _is_torch(value: Any, module: str, name: str) -> bool:
-    kind = getattr(sys.modules.get(module), name, None)
+    kind = getattr(loaded(module), name, None)
     return kind is not None and isinstance(value, kind)
 
 
@@ -205,7 +206,7 @@ def _parameters(target: Any, policy: Policy) -> _Parameters | None:
 
 
 def _operator_parameters(target: Operator) -> _Parameters | None:
-    if "torch" in sys.modules:
+    if loaded("torch") is not None:
         try:
             return _overload_parameters(target.to_torch(), "safe")
         except (ValueError, AttributeError):  # not there, or no operator with a schema
@@ -254,7 +255,7 @@ def _same_target(a: Any, b: Any) -> bool:
 
 
 def _stands_for(operator: Operator, function: Any) -> bool:
-    if "torch" not in sys.modules or getattr(function, "__name__", None) != operator.__name__:
+    if loaded("torch") is None or getattr(function, "__name__", None) != operator.__name__:
         return False
     try:
         return operator.to_torch() is function

@@ -8,10 +8,10 @@ kernel of its own and without alias annotations returns fresh memory, which auto
 from __future__ import annotations
 
 import operator
-import sys
 from typing import Any
 
 from fastexport._core import operator_schema
+from fastexport._loaded import loaded
 from fastexport._module_tree import attribute
 
 # fe_memory_fact in csrc/core/memory.h
@@ -85,8 +85,8 @@ def aten_name(op: str, target: Any) -> str | None:
 
 def _function_name(target: Any) -> str | None:
     """That of a function of torch; None: it is none, or has a name that is not its own."""
-    torch = sys.modules.get("torch")
-    functional = sys.modules.get("torch.nn.functional")
+    torch = loaded("torch")
+    functional = loaded("torch.nn.functional")
     if torch is None or functional is None:
         return None
     try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fastexport import _core
+from fastexport._loaded import loaded
 
 ATTRIBUTE_OPS = ("get_attr", "call_module")
 
@@ -66,7 +66,7 @@ def attribute(module: Any, path: str, default: Any = _RAISE) -> Any:
 
 
 def is_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
@@ -77,13 +77,13 @@ def is_submodule(value: Any) -> bool:
 def is_tensor(value: Any, *, parameter: bool) -> bool:
     if isinstance(value, _core.Tensor):
         return bool(value.is_param) is parameter
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     return torch is not None and isinstance(value, torch.Tensor) and isinstance(value, torch.nn.Parameter) is parameter
 
 
 def holder_in(at: Any, name: str) -> Any:
     """A new empty module under a name: one of torch's where torch is, for what asks for its class."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     holder = torch.nn.Module() if torch is not None else Holder()
     put(at, name, holder)
     return holder

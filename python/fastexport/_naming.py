@@ -8,8 +8,9 @@ an object of torch could be told apart by it, and then torch is loaded. The rule
 import builtins
 import keyword
 import re
-import sys
 import types
+
+from fastexport._loaded import loaded
 
 __all__ = ["pretty", "qualified_name", "reserved_names", "split_name", "stem", "type_repr"]
 
@@ -105,7 +106,7 @@ def pretty(target: object) -> str:
     """
     if isinstance(target, str):
         return target
-    operators = sys.modules.get("fastexport._operators")
+    operators = loaded("fastexport._operators")
     if operators and type(target) is operators.Operator:
         return str(target)
     if hasattr(target, "__module__"):
@@ -137,7 +138,7 @@ def qualified_name(function: object) -> str:
     name: str = function.__name__  # type: ignore[attr-defined]
     if getattr(builtins, name, None) is function:
         return name
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType):
         if function is getattr(getattr(torch, "Tensor", None), name, None):
             return f"torch.Tensor.{name}"
@@ -165,7 +166,7 @@ def _module_of(function: object, module: str | None) -> str:
     if module is not None:
         return module
     for guess in ("torch", "torch.nn.functional"):
-        owner = sys.modules.get(guess)
+        owner = loaded(guess)
         if owner and getattr(owner, function.__name__, None) is function:  # type: ignore[attr-defined]
             return guess
     raise RuntimeError(f"cannot find module for {function}")
@@ -215,7 +216,7 @@ def reserved_names() -> list[str]:
 
     Source: torch/fx/graph.py, ``_illegal_names``.
     """
-    table = getattr(sys.modules.get("torch.fx.graph"), "_illegal_names", None)
+    table = getattr(loaded("torch.fx.graph"), "_illegal_names", None)
     if isinstance(table, dict):
         return sorted(name for name, value in table.items() if value is not None)
     known = dict.fromkeys(keyword.kwlist, True) | vars(builtins)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _containers, _core, _naming
+from fastexport._loaded import loaded
 
 if TYPE_CHECKING:
     from fastexport._core import Node
@@ -63,7 +63,7 @@ def format_node(
 
 def _tensor_annotation(node: Node) -> str | None:
     value = node.meta.get("val", node.meta.get("tensor_meta", node.meta.get("example_value")))
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
     if value.layout in (torch.sparse_csc, torch.sparse_csr):

@@ -5,12 +5,12 @@ The C part calls these. `make_object` gives one and the same object for the same
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat, from_torch
+from fastexport._loaded import loaded
 from fastexport._operators import Operator, operator_for
 
 # pt2_object_kind of csrc/pt2/program.h
@@ -78,7 +78,7 @@ def describe_object(value: Any) -> tuple[int, int, str | None] | None:
 
 def _describe_torch(value: Any) -> tuple[int, int, str | None] | None:
     """The same for an object of torch's own, once torch is loaded."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None or not type(value).__module__.startswith("torch"):
         return None
     if isinstance(value, torch._ops.OpOverload):

@@ -10,13 +10,13 @@ torchao/quantization/pt2e/graph_utils.py of torchao 0.18.
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any
 
 from fastexport._core import Node
+from fastexport._loaded import loaded
 from fastexport._passes import _own_graph
 
 __all__ = ["SourcePartition", "check_subgraphs_connected", "find_sequential_partitions", "get_source_partitions"]
@@ -126,7 +126,7 @@ def _equivalents() -> list[tuple[Any, ...]]:
         (operator.add, operator.iadd, "add", "add_"),
         (operator.mul, operator.imul, "mul", "mul_"),
     ]
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None:
         return arithmetic
     nn, functional = torch.nn, torch.nn.functional

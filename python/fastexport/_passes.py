@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastexport._errors import LintFault
 from fastexport._graph import Graph, Policy, check_policy
+from fastexport._loaded import loaded
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ def _own_graph(g: Any) -> Graph | None:
     if isinstance(g, Graph):
         return g
     # Where the module of a class was never imported, g is none of it.
-    module = sys.modules.get("fastexport._graph_module")
+    module = loaded("fastexport._graph_module")
     if module is not None and isinstance(g, module.GraphModule):
         g.graph = g.graph  # its code is made anew when it is next looked at; as is that of what it calls:
         for below in g.modules():
             if isinstance(below, module.GraphModule):
                 below._code = below._forward = None
         return g.graph
-    module = sys.modules.get("fastexport._program")
+    module = loaded("fastexport._program")
     return g.graph if module is not None and isinstance(g, module.ExportedProgram) else None
 
 

@@ -9,16 +9,21 @@ with the rest of the pickle is separate then. The owning module is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
+from fastexport._errors import FastExportError
 
 if TYPE_CHECKING:
     from fastexport._graph import Graph
 
 VERSION = 1
 _FAKE_CLASSES = frozenset(("FakeTensor", "SymInt", "SymFloat", "SymBool"))
+
+
+_CHANGED = "the graph was changed while it was being written; let nobody edit it meanwhile, or write a copy"
 
 
 class NodeIndex(int):
@@ -49,7 +54,12 @@ def is_higher_order(target: Any) -> bool:
     return any(c.__name__ == "HigherOrderOperator" and c.__module__ == "torch._ops" for c in type(target).__mro__)
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None), type(len), type(_map)))
+
+
 def _pack_operator(target: Any) -> Any:
+    if type(target) in _PLAIN:
+        return target
     if is_higher_order(target):
         import torch
 
@@ -102,6 +112,24 @@ def _unpack_meta(graph: Graph, meta: Any) -> list[dict[str, Any]]:
     return _torch.load_meta(graph, meta)
 
 
+@contextmanager
+def unchanged(graph: Graph) -> Iterator[None]:
+    """A ``with`` block that reads a graph step by step: what it makes of one that changes meanwhile is no graph.
+
+    Raises:
+        FastExportError: the graph was changed, by another thread or by code of an object in it.
+    """
+    version = graph._version
+    try:
+        yield
+    except Exception as error:
+        if graph._version != version:
+            raise FastExportError(_CHANGED) from error
+        raise
+    if graph._version != version:
+        raise FastExportError(_CHANGED)
+
+
 def node_entries(graph: Graph) -> list[tuple[Any, ...]]:
     """The nodes as tuples: op, target, name, args, kwargs, type, users; for a node stands its `NodeIndex`."""
     index = {node: NodeIndex(i) for i, node in enumerate(graph.nodes)}
@@ -125,14 +153,15 @@ def node_entries(graph: Graph) -> list[tuple[Any, ...]]:
 
 def reduce(graph: Graph) -> tuple[Any, ...]:
     """What pickle needs to build a graph again (see `object.__reduce_ex__`)."""
-    # Pickled after the graph itself is known to the pickler, since it may refer back to the graph.
-    attributes = {
-        "meta": _pack_meta(graph, [dict(node.meta) for node in graph.nodes]),
-        "subgraphs": graph.subgraphs,
-        "extras": graph.extras,
-        "__dict__": dict(getattr(graph, "__dict__", {})),
-    }
-    return rebuild, (type(graph), VERSION, node_entries(graph)), attributes, None, None, set_attributes
+    with unchanged(graph):
+        # Pickled after the graph itself is known to the pickler, since it may refer back to the graph.
+        attributes = {
+            "meta": _pack_meta(graph, [dict(node.meta) for node in graph.nodes]),
+            "subgraphs": graph.subgraphs,
+            "extras": graph.extras,
+            "__dict__": dict(getattr(graph, "__dict__", {})),
+        }
+        return rebuild, (type(graph), VERSION, node_entries(graph)), attributes, None, None, set_attributes
 
 
 def rebuild(cls: type[Graph], version: int, nodes: list[tuple[Any, ...]]) -> Graph:

@@ -22,7 +22,7 @@ def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None, explain: bool = 
     of higher-order operators that are run, get theirs.
 
     Args:
-        g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram.
+        g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram.
         *args: one for each placeholder of a graph, or for each input that a caller gives to a program.
         fake_mode: a FakeTensorMode to run in, where nothing is computed.
         explain: tell what was noted at each node.
@@ -128,22 +128,28 @@ def _propagate(
         with _adapter.native_edit(g) as native:
             result = _propagate(name, native, args, run, keys, explain)
     else:
-        graph, values = (own, args) if own is g else (own, _program_inputs(g, args))
-        root = graph.owning_module
-        module = graph.to_fx(_empty_module() if root is None else root)
+        of_program = own is not g and hasattr(g, "graph_signature")
+        graph, values = own, _program_inputs(g, args) if of_program else args
+        module = _module_of(graph)
         if values is None:
             values = [_told(node) for node in graph.nodes if node.op == "placeholder"]
-        taking = _Taking(keys, own is not g, {} if explain else None)
+        taking = _Taking(keys, of_program, {} if explain else None)
         run(module, list(values), taking.reached)
         result = PassResult(name, taking.over(graph, module, ""), reasons=taking.reasons)
     result.seconds = time.perf_counter() - start
     return result
 
 
-def _empty_module() -> Any:
+def _module_of(graph: Graph) -> Any:
+    """A module of torch that runs a graph."""
     import torch
 
-    return torch.nn.Module()
+    from fastexport._graph_module import GraphModule
+
+    owner = graph.owning_module
+    if not isinstance(owner, GraphModule):
+        return graph.to_fx(torch.nn.Module() if owner is None else owner)
+    return owner.to_fx() if owner.graph is graph else graph.to_fx(owner.to_fx())
 
 
 def _told(node: Any) -> Any:

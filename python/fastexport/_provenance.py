@@ -14,12 +14,12 @@ same.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastexport._core import Node, copy_containers
+from fastexport._loaded import loaded
 from fastexport._meta_json import NodeSource
 from fastexport._operators import Operator
 
@@ -74,7 +74,7 @@ def _sources_in(value: Any) -> list[Any] | None:
 
 def source_kinds() -> tuple[type, ...]:
     """The classes of sources: ours, and torch's where it is loaded."""
-    torch = sys.modules.get("torch.fx.traceback")
+    torch = loaded("torch.fx.traceback")
     return (NodeSource,) if torch is None else (NodeSource, torch.NodeSource)
 
 
@@ -218,7 +218,7 @@ def recording(graph: Graph, pass_name: str) -> AbstractContextManager[None]:
 
 def inheriting(graph: Graph, node: Node, pass_name: str | None) -> AbstractContextManager[None]:
     """See `fastexport.Graph.inherit_meta`."""
-    torch = sys.modules.get("torch.fx")
+    torch = loaded("torch.fx")
     if not isinstance(node, (Node,) if torch is None else (Node, torch.Node)):
         raise TypeError(f"inherit_meta() takes the node that others are made for, not {node!r}")
     if pass_name is not None and not isinstance(pass_name, str):

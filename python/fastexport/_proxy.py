@@ -45,8 +45,8 @@ class Proxy(_core.Proxy, torch.fx.Proxy):
     """Stands for the value of a node while a program is traced: operations on it become nodes.
 
     A Proxy can also be put around any node of a graph, to add to the graph by writing expressions. It can't be looped
-    over, tested for truth or measured with ``len``, because there is no value yet; unpacking into a fixed number of
-    names works.
+    over, tested for truth, measured with ``len`` or taken for a number, because there is no value yet; unpacking into a
+    fixed number of names works.
 
     Args:
         node: a `Node`.
@@ -85,6 +85,21 @@ class Proxy(_core.Proxy, torch.fx.Proxy):
             "'len' is not supported in symbolic tracing by default. If you want this call to be recorded, please call "
             f"fastexport.wrap('len') at module scope{where()}"
         )
+
+    def __index__(self) -> int:
+        raise number_error(self, "cannot be interpreted as an integer")
+
+    def __int__(self) -> int:
+        raise number_error(self, "can't be converted to an int")
+
+    def __float__(self) -> float:
+        raise number_error(self, "can't be converted to a float")
+
+    def __complex__(self) -> complex:
+        raise number_error(self, "can't be converted to a complex number")
+
+    def __round__(self, ndigits: Any = None) -> Any:
+        raise number_error(self, "can't be rounded by Python; torch.round can")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -146,6 +161,11 @@ class TraceLengthError(TraceError, RuntimeError):
     """The length of a value is asked for; torch.fx raises RuntimeError for it."""
 
 
+@shown_as("TraceError")
+class TraceNumberError(TraceError, TypeError):
+    """A value is taken for a number; torch.fx raises TypeError for it."""
+
+
 # ---- what the caller does
 
 
@@ -195,6 +215,16 @@ def control_flow_error(proxy: Any) -> TraceError:
         f"The truth of {_described(proxy)} is known only when the graph runs. If it follows from an argument, give "
         "that in concrete_args; choose between values with torch.where, between functions with torch.cond; or put the "
         "code into a function that fastexport.wrap keeps as one call."
+    )
+
+
+def number_error(proxy: Any, what: str) -> TraceError:
+    """For a proxy that is to be a number of Python."""
+    return TraceNumberError(
+        f"'{type(proxy).__name__}' object {what}{where()}\n"
+        f"The number in {_described(proxy)} is known only when the graph runs; range, an index of a list, int, float "
+        "and functions of C ask for it. If it follows from an argument, give that in concrete_args; use functions of "
+        "torch, which take the proxy as it is; or put the code into a function that fastexport.wrap keeps as one call."
     )
 
 

@@ -6,11 +6,11 @@ program what a module of torch.export does when it is called.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fastexport._loaded import loaded
 from fastexport._tree_nodes import (
     NAMED_TUPLE,
     STANDARD_DICTS,
@@ -445,7 +445,7 @@ def _matched(spec: TreeSpec, node: NodeDef, value: Any) -> tuple[list[Any], list
 
 def _plain(kind: Any) -> Any:
     """A torch.Size passes for a tuple, as export makes tuples of them."""
-    return tuple if kind is not tuple and kind is getattr(sys.modules.get("torch"), "Size", tuple) else kind
+    return tuple if kind is not tuple and kind is getattr(loaded("torch"), "Size", tuple) else kind
 
 
 def _difference(expected: list[Any], got: list[Any]) -> str:

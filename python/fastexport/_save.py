@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._errors import FormatError, naming
 from fastexport._interface import calls_text, takes_other_inputs
+from fastexport._loaded import loaded
 from fastexport._program import ExportedProgram, _is_text
 from fastexport._state import OpaqueValue, TensorDict
 
@@ -102,7 +102,7 @@ def _check_arguments(
     program: Any, path_or_file: Any, extra_files: Any, opset_version: Any, pickle_protocol: Any
 ) -> None:
     """Raise a TypeError for what can't be right."""
-    torchs = sys.modules.get("torch.export")
+    torchs = loaded("torch.export")
     classes = (ExportedProgram,) if torchs is None else (ExportedProgram, torchs.ExportedProgram)
     if not isinstance(program, classes):
         raise TypeError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from fastexport import _core
 from fastexport._errors import LintError, LintFault
 from fastexport._graph import Graph, Policy, check_policy
+from fastexport._loaded import loaded
 from fastexport._operators import operator_for
 from fastexport._passes import _own_graph
 from fastexport._results import PassResult
@@ -81,7 +81,7 @@ def sort_topologically(g: Any, *, stable: bool = True, recurse: bool = True, pol
 def _urgent() -> tuple[Any, ...]:
     """The functions that go first when the order is breadth first."""
     ours = tuple(operator_for(f"torch.ops.aten.{name}") for name in _OPERATORS)
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None:
         return (*_FUNCTIONS, *ours)
     return (*_FUNCTIONS, *ours, *(operator.attrgetter(name)(torch.ops.aten) for name in _OPERATORS))

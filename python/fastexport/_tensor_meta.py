@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from fastexport import _core
 from fastexport._dtypes import Device, DType, Layout, from_torch
+from fastexport._loaded import loaded
 from fastexport._symbols import SymInt
 
 __all__ = ["TensorMeta"]
@@ -148,7 +148,7 @@ class TensorMeta:
                 tensor.requires_grad,
                 tensor.storage_offset,
             )
-        torch = sys.modules.get("torch")
+        torch = loaded("torch")
         if torch is None or not issubclass(type(tensor), torch.Tensor):
             raise TypeError(f"TensorMeta.of() takes a tensor, not {type(tensor).__name__}")
         from fastexport._torch import tensor_facts

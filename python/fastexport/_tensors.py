@@ -14,6 +14,7 @@ from typing import Any
 
 from fastexport import _core
 from fastexport._dtypes import DType, dtype_named
+from fastexport._loaded import loaded
 
 
 def to_numpy(tensor: _core.Tensor) -> Any:
@@ -282,10 +283,10 @@ def from_array(array: Any) -> _core.Tensor:
     """
     if isinstance(array, _core.Tensor):
         return array
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _from_torch(array)
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     if numpy is not None and isinstance(array, numpy.ndarray | numpy.generic):
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         return _core.Tensor(_core.Storage(little.tobytes()), _dtype_of(array.dtype.name), array.shape)

@@ -30,6 +30,7 @@ from fastexport._graph import Graph
 from fastexport._meta_json import NodeSource as OurSource
 from fastexport._provenance import with_sources
 from fastexport._symbols import SymInt
+from fastexport._treespec import TreeSpec
 
 # What torch.fx.Graph.__init__ sets: nodes and tables, which are built, not carried over.
 _OWN_ATTRIBUTES = frozenset(torch.fx.Graph().__dict__)
@@ -300,7 +301,9 @@ def _codegen_for_torch(codegen: Any) -> fx_graph_module.CodeGen:
     if type(codegen) is CodeGen:
         plain = fx_graph_module.CodeGen()
     elif type(codegen) is PyTreeCodeGen:
-        plain = fx_graph_module._PyTreeCodeGen(fx_graph_module._PyTreeInfo(*codegen.pytree_info))
+        names, *specs = codegen.pytree_info
+        theirs = (spec.to_torch() if isinstance(spec, TreeSpec) else spec for spec in specs)
+        plain = fx_graph_module._PyTreeCodeGen(fx_graph_module._PyTreeInfo(names, *theirs))
     else:
         return _CodeGenForTorch(codegen)
     plain._body_transformer, plain._func_name = codegen._body_transformer, codegen._func_name

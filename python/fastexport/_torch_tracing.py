@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import inspect
+import types
 from typing import Any
 
 import torch
@@ -25,15 +25,17 @@ CONSTANT_TYPES = frozenset(base_types) - {torch.Tensor}
 ATTRIBUTE_TYPES = _symbolic_trace._constant_attribute_types
 
 
-@contextmanager
-def told_torch() -> Iterator[None]:
-    """Let torch's code know that a trace is going on, for a ``with`` block."""
-    before = _symbolic_trace._is_fx_tracing_flag
-    _symbolic_trace._is_fx_tracing_flag = True
-    try:
-        yield
-    finally:
-        _symbolic_trace._is_fx_tracing_flag = before
+# Where torch's code looks whether a trace is going on.
+FLAG = (_symbolic_trace, "_is_fx_tracing_flag")
+
+_TRACE = inspect.unwrap(torch.fx.Tracer.trace).__code__
+
+
+def is_traced_in(frame: types.FrameType | None) -> bool:
+    """Whether torch's tracer is at work in a frame or in one around it."""
+    while frame is not None and frame.f_code is not _TRACE:
+        frame = frame.f_back
+    return frame is not None
 
 
 def wrapped_names() -> list[tuple[dict[str, Any], str]]:

@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 import math
-import threading
 import types
 import warnings
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree
 
-from fastexport import _torch_tracing
+from fastexport import _torch_tracing, _trace_turns
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule
 from fastexport._proxy import (
@@ -25,7 +24,7 @@ from fastexport._proxy import (
     know_create_arg,
     where,
 )
-from fastexport._wrapping import Patches, wrapped_names
+from fastexport._wrapping import Patches, before, taker, wrapped_names
 
 PH, PHBase = _torch_tracing.PH, _torch_tracing.PHBase
 ProxyableClassMeta = torch.fx.ProxyableClassMeta
@@ -102,6 +101,7 @@ class Tracer(TracerBase, torch.fx.Tracer):
         super().__init__(autowrap_modules, autowrap_functions, param_shapes_constant)
         self._autowrapped = autowrap_functions  # known by their ids, so they have to stay
         self._places: dict[int, tuple[str, Any]] = {}
+        self._parameters: dict[str, Any] = {}
 
     # ---- tracing
 
@@ -122,14 +122,14 @@ class Tracer(TracerBase, torch.fx.Tracer):
         """
         if isinstance(root, GraphModule):
             root = root.to_fx()
-        with _torch_tracing.told_torch(), Patches() as patches:
+        with _trace_turns.turn(), Patches(self) as patches:
             function = self._begin(root)
             namespace = function.__globals__
             function, args = self.create_args_for_root(function, isinstance(root, torch.nn.Module), concrete_args)
             self._patch(patches, namespace)
             returned = inspect.get_annotations(inspect.unwrap(function)).get("return")
             self.create_node("output", "output", (self.create_arg(function(*args)),), {}, type_expr=returned)
-        self.submodule_paths, self._places = None, {}
+        self.submodule_paths, self._places, self._parameters = None, {}, {}
         return self.graph
 
     def _begin(self, root: Any) -> Any:
@@ -169,23 +169,11 @@ class Tracer(TracerBase, torch.fx.Tracer):
 
     def _patch(self, patches: Patches, namespace: dict[str, Any]) -> None:
         """Let calls of modules, reads of parameters, and wrapped functions come to this tracer."""
-        call, read = _torch_tracing.module_call, _torch_tracing.module_getattr
-        thread, ids, proxies = threading.get_ident(), self._autowrap_function_ids, dict[str, Any]()
-
-        @functools.wraps(read)
-        def getattr_of_module(mod: torch.nn.Module, attr: str) -> Any:
-            value = read(mod, attr)
-            return self.getattr(attr, value, proxies) if threading.get_ident() == thread else value
-
-        @functools.wraps(call)
-        def call_of_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread:
-                return call(mod, *args, **kwargs)
-            patches.known(getattr(getattr(mod, "forward", mod), "__globals__", {}), ids)
-            return self.call_module(mod, functools.partial(call, mod), args, kwargs)
-
-        patches.attribute(torch.nn.Module, "__getattr__", getattr_of_module)
-        patches.attribute(torch.nn.Module, "__call__", call_of_module)
+        ids = self._ids_to_wrap = self._autowrap_function_ids
+        self._parameters = {}
+        patches.attribute(_torch_tracing.FLAG[0], _torch_tracing.FLAG[1], True)
+        patches.attribute(torch.nn.Module, "__getattr__", _getattr_of_module)
+        patches.attribute(torch.nn.Module, "__call__", _call_of_module)
         patches.functions([*wrapped_names(), *_torch_tracing.wrapped_names()])
         patches.methods(_torch_tracing.wrapped_methods())
         patches.known(namespace, ids)
@@ -407,6 +395,26 @@ class Tracer(TracerBase, torch.fx.Tracer):
 
 
 know_create_arg(Tracer.create_arg)
+
+_READ, _CALL = (id(torch.nn.Module), "__getattr__"), (id(torch.nn.Module), "__call__")
+
+
+@functools.wraps(_torch_tracing.module_getattr)
+def _getattr_of_module(mod: torch.nn.Module, attr: str) -> Any:
+    patches = taker(_READ)
+    if patches is None:
+        return before(torch.nn.Module, "__getattr__")(mod, attr)
+    value = _torch_tracing.module_getattr(mod, attr)
+    return patches.tracer.getattr(attr, value, patches.tracer._parameters)
+
+
+@functools.wraps(_torch_tracing.module_call)
+def _call_of_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    patches = taker(_CALL)
+    if patches is None:
+        return before(torch.nn.Module, "__call__")(mod, *args, **kwargs)
+    patches.known(getattr(getattr(mod, "forward", mod), "__globals__", {}), patches.tracer._ids_to_wrap)
+    return patches.tracer.call_module(mod, functools.partial(_torch_tracing.module_call, mod), args, kwargs)
 
 
 def _foreign(value: Any, root: Any) -> str:

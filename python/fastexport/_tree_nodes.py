@@ -7,12 +7,13 @@ subclass. All classes of named tuples share one node, that of `collections.named
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+from fastexport._loaded import loaded
 
 __all__ = [
     "GetAttrKey",
@@ -490,7 +491,7 @@ def name_of_namedtuple(cls: Any) -> str | None:
 
 def _torch_pytree() -> Any:
     """torch's pytrees, if somebody has loaded torch; it is not loaded for this."""
-    return sys.modules.get("torch.utils._pytree")
+    return loaded("torch.utils._pytree")
 
 
 def _torch_node(cls: Any) -> NodeDef | None:

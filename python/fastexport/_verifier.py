@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastexport import _core
 from fastexport._dialect import MISSING, WRITES, Judge, graph_faults, shown
 from fastexport._errors import Fault
+from fastexport._loaded import loaded
 from fastexport._operators import Operator
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Training(Verifier):
 
 def classes_of_torch(module: str, *names: str) -> tuple[type[Any], ...]:
     """Classes of torch, if that is loaded: without it nothing can be of them."""
-    found = sys.modules.get(module)
+    found = loaded(module)
     return tuple(getattr(found, name) for name in names) if found is not None else ()
 
 

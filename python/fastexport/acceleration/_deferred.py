@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import CodeType, FrameType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -231,6 +231,21 @@ class _Forward(_Hook):
         if forward is None:  # it was deleted in between
             return getattr(super(pending.cls, owner if module is None else module), self.name)
         return forward.__get__(module, owner) if hasattr(forward, "__get__") else forward
+
+    # Who takes it from the class's __dict__ has what torch's function would be there.
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function()(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(FunctionType, name):
+            raise AttributeError(f"'function' object has no attribute {name!r}")
+        return getattr(self._function(), name)
+
+    def _function(self) -> Callable[..., Any]:
+        self.pending.make()
+        forward = vars(self.pending.cls).get("forward")
+        return self.pending.function() if forward is None or forward is self else forward
 
 
 class _State(_Hook):
