@@ -27,4 +27,11 @@ PyObject *graph_renamed(GraphObject *g);
 /* Whether a node was read from a file and nobody has looked at its meta since. */
 bool graph_is_untouched(const GraphObject *g, uint32_t id);
 
+/* ---- levels.c ---- */
+
+/* A text of a node's metadata, and its value when it is a tensor, as "CODE[SIZES]", as the file has them; equal texts are
+ * one object of a dict. None: there is none, False: look at the node's meta. */
+PyObject *metadata_in_file(const GraphObject *g, uint32_t id, const char *key, PyObject *texts);
+PyObject *value_in_file(const GraphObject *g, uint32_t id, PyObject *texts);
+
 #endif

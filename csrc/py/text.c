@@ -10,7 +10,6 @@ struct rendering {
     fe_renderer renderer;
     fe_text *shown[FE_SHOW_COUNT];
     PyObject *kept; /* list of the strings that the texts point into */
-    uint32_t count;
 };
 
 static int keep_text(rendering *r, fe_show show, uint32_t object, PyObject *text)
@@ -96,17 +95,44 @@ static PyObject *render(const module_state *st, fe_show show, PyObject *o)
     }
 }
 
+/* Make a table longer, or anew when there is none; the new texts are empty. */
+static int grow_table(rendering *r, fe_show show, uint32_t old, uint32_t count)
+{
+    fe_text *table = PyMem_RawRealloc(r->shown[show], count * sizeof *table);
+
+    if (!table) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    old = r->shown[show] ? old : 0;
+    memset(table + old, 0, (count - old) * sizeof *table);
+    r->shown[show] = table;
+    r->renderer.shown[show] = table;
+    return 0;
+}
+
+/* Make room for an object in the tables, which are all of one length. A line of a graph with many objects needs few:
+ * it must not cost a table of all. */
+static int make_room(rendering *r, fe_show show, uint32_t object)
+{
+    uint32_t old = r->renderer.count, count = old, all = r->g->core->object_count;
+
+    if (object >= old) {
+        count = object < all / 2 ? 2 * (object + 1) : all;
+        for (int i = 0; i < FE_SHOW_COUNT; i++) {
+            if (r->shown[i] && grow_table(r, (fe_show)i, old, count) < 0)
+                return -1;
+        }
+        r->renderer.count = count;
+    }
+    return r->shown[show] ? 0 : grow_table(r, show, 0, count);
+}
+
 /* Render an object in a form, unless that is done already. */
 static int need(rendering *r, fe_show show, uint32_t object)
 {
-    if (!r->shown[show]) {
-        r->shown[show] = PyMem_RawCalloc(r->count, sizeof(fe_text));
-        r->renderer.shown[show] = r->shown[show];
-        if (!r->shown[show]) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
+    if (make_room(r, show, object) < 0)
+        return -1;
     if (r->shown[show][object].data)
         return 0;
     PyObject *o = Py_NewRef(graph_object_at(r->g, object)), *text = render(r->g->state, show, o);
@@ -204,25 +230,32 @@ static rendering *rendering_empty(GraphObject *g)
         return NULL;
     }
     r->g = g;
-    r->count = g->core->object_count;
-    r->renderer = (fe_renderer){.count = r->count, .quote = quote_string};
+    r->renderer = (fe_renderer){.quote = quote_string};
     return r;
 }
 
-/* With the arguments of all getitems as they stand in str() of a value: what the keys of torch.export's pass need. */
-rendering *rendering_new(GraphObject *g)
+static int need_values(rendering *r, const fe_seq *s, fe_text_form form)
+{
+    for (uint32_t i = 0; s && i < s->len; i++) {
+        if (need_value(r, s->items[i], form) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+rendering *rendering_new(GraphObject *g, fe_text_form form, bool getitems_only)
 {
     rendering *r = rendering_empty(g);
 
     graph_pin(g);
     for (uint32_t id = g->core->nodes[FE_ROOT].next; r && id != FE_ROOT; id = g->core->nodes[id].next) {
-        uint32_t target = g->core->nodes[id].target;
-        const fe_seq *args = g->core->targets[target].flags & FE_TARGET_GETITEM ? g->core->details[id].args : NULL;
-        for (uint32_t i = 0; r && args && i < args->len; i++) {
-            if (need_value(r, args->items[i], FE_TEXT_STR) < 0) {
-                rendering_free(r);
-                r = NULL;
-            }
+        const fe_target *target = &g->core->targets[g->core->nodes[id].target];
+        const fe_detail *d = &g->core->details[id];
+        if (getitems_only && !(target->flags & FE_TARGET_GETITEM))
+            continue;
+        if (need_values(r, d->args, form) < 0 || (!getitems_only && need_values(r, d->kwargs, form) < 0)) {
+            rendering_free(r);
+            r = NULL;
         }
     }
     graph_unpin(g);

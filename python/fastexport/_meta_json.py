@@ -23,7 +23,15 @@ from fastexport._signature import CustomObjArgument
 from fastexport._symbols import SymBool, SymFloat, SymInt, _Symbolic
 from fastexport._tensor_meta import TensorMeta
 
-__all__ = ["MetadataText", "NodeSource", "decode_metadata", "decode_value", "metadata_json", "value_json"]
+__all__ = [
+    "MetadataText",
+    "NodeSource",
+    "decode_metadata",
+    "decode_value",
+    "metadata_json",
+    "split_module",
+    "value_json",
+]
 
 _BETWEEN_ITEMS = ";"
 
@@ -106,8 +114,15 @@ _SOURCE_KEYS = {"name", "target", "graph_id", "pass_name", "action", "from_node"
 # ---- metadata, decoded ----
 
 
-def _split_module(item: str) -> tuple[str, tuple[str, str]]:
-    """KEY,PATH,TYPE at the commas that stand outside brackets."""
+def split_module(item: str) -> tuple[str, tuple[str, str]]:
+    """An entry of a stack of modules, KEY,PATH,TYPE, at the commas that stand outside brackets.
+
+    Raises:
+        ValueError: there are not three parts.
+    """
+    if "[" not in item and "(" not in item:  # as nearly always
+        key, path, kind = item.split(",")
+        return key, (path, kind)
     parts = []
     start = depth = 0
     for end, char in enumerate(item):
@@ -120,7 +135,7 @@ def _split_module(item: str) -> tuple[str, tuple[str, str]]:
 
 
 def _decode_modules(text: str) -> dict[str, tuple[str, str]]:
-    return dict(map(_split_module, text.split(_BETWEEN_ITEMS)))
+    return dict(map(split_module, text.split(_BETWEEN_ITEMS)))
 
 
 def _decode_functions(text: str) -> list[tuple[str, str]]:

@@ -1,0 +1,362 @@
+"""Where the items of a level are drawn: boxes with lines of text, opened modules with their insides, and edges.
+
+    >>> import operator
+    >>> from fastexport import Graph
+    >>> from fastexport._levels import levels_of
+    >>> graph = Graph()
+    >>> x = graph.placeholder("x")
+    >>> out = graph.output(graph.call_function(operator.neg, (x,)))
+    >>> placed = place(levels_of(graph).root)
+    >>> [box.lines[0].text for box in placed.boxes], [len(route.points) for route in placed.routes]
+    (['x', 'neg', 'output'], [2, 2])
+
+Coordinates are those of the level's own picture, in pixels, y downwards; the picture in an open box has its place in
+`Part`. Text is measured by the widths of Helvetica, which Arial and Liberation Sans share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastexport import _core
+from fastexport._levels import Edge, Item, Level, value_at
+from fastexport._terminal import escape
+
+GAPS = (18.0, 12.0, 24.0)  # between boxes, beside edges that pass, between ranks
+TITLE = 26.0  # height of the band at the top of an open box
+PAD = 12.0  # round what is inside an open box
+TURN = 16.0  # height of the bends of an edge that goes upwards
+_LANES = 8  # for such edges, beside each other
+PILE = 6.0  # below a closed block, for the sheets under it
+_SIDE, _TOP, _BOTTOM = 10.0, 6.0, 7.0  # inside a box, beside and above and below the text
+_LEAST = 48.0  # width of a box
+MOST_DEPTH = 100  # of levels in each other
+_MOST = 240.0  # width of a line, which is cut there
+_PORT = 8.0  # width that an edge takes where it passes the border of an open box
+_WEIGHTS = 3  # lines of weights in a box
+
+SIZES = {"name": 12.0, "note": 10.5, "weight": 10.5}  # of the styles of lines, in pixels
+_HEIGHTS = {"name": 15.0, "note": 13.0, "weight": 13.0}
+
+
+# An edge as the layout takes it, and its values.
+_Way = tuple[int, int, float, float, list[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of text in a box: its text, cut and with nothing hidden in it, and its style, one of `SIZES`."""
+
+    text: str
+    style: str
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A picture in an open box: its title, and where its left upper corner is, from that of the box."""
+
+    title: str
+    placed: Placed
+    x: float
+    y: float
+
+
+@dataclass(slots=True, eq=False)
+class Box:
+    """An item: its left upper corner, its size, and either lines or, when it is open, parts.
+
+    A port is an input or output of the inside of an open box: a point on the border, without lines.
+    """
+
+    item: Item
+    lines: list[Line]
+    width: float
+    height: float
+    parts: list[Part]
+    x: float = 0.0
+    y: float = 0.0
+    rank: int = 0
+    is_port: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """An edge, or the values of one that go the same way.
+
+    Attributes:
+        source, target: its boxes.
+        values: name, and dtype and shape, of each value.
+        points: from where it leaves to where it ends; between two of the same x it goes straight, otherwise it bends.
+        turned: it goes upwards, as one of a circle of modules that need each other's results: of its four points the
+            first two, and the last two, are the ends of bends of 180 degrees, below and above them.
+    """
+
+    source: Box
+    target: Box
+    values: list[tuple[str, str]]
+    points: tuple[tuple[float, float], ...]
+    turned: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """The picture of a level: its size, the box of each item in order, and the edges."""
+
+    level: Level
+    width: float
+    height: float
+    boxes: list[Box]
+    routes: list[Route]
+
+
+def place(level: Level, depth: int = 1, *, ports: bool = False) -> Placed:
+    """Lay out a level and what is opened in it.
+
+    Args:
+        level: the level.
+        depth: how many levels to show: 1 opens nothing. A module that is all that a level holds is opened anyway.
+        ports: inputs and outputs are points on the upper and lower border, as in an open box.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
+    boxes = [_box(item, inner, ports) for item, inner in zip(level.items, depths_inside(level, depth), strict=True)]
+    ways = [way for edge in level.edges for way in _ways(level, edge, boxes)]
+    shapes = [(box.width, box.height, _rank_of(box)) for box in boxes]
+    width, height, corners, lines = _core.lay_out(shapes, [way[:4] for way in ways], GAPS)
+    turned = [way for way, (_, is_turned) in zip(ways, lines, strict=True) if is_turned]
+    if turned:  # they go round the others, which need not make room for them
+        ways = [way for way, (_, is_turned) in zip(ways, lines, strict=True) if not is_turned]
+        width, height, corners, lines = _core.lay_out(shapes, [way[:4] for way in ways], GAPS)
+    for box, (x, y, rank) in zip(boxes, corners, strict=True):
+        box.x, box.y, box.rank = x, y, rank
+    routes = [
+        Route(boxes[source], boxes[target], values, points)
+        for (source, target, _, _, values), (points, _) in zip(ways, lines, strict=True)
+    ]
+    placed = Placed(level, width, height, boxes, routes)
+    if turned:
+        _go_round(placed, turned, 0.0 if ports else TURN)
+    return placed
+
+
+def _go_round(placed: Placed, ways: list[_Way], room: float) -> None:
+    """Draw edges that go upwards along the right side, with room for their bends above and below the picture."""
+    for box in placed.boxes:
+        box.y += room
+    for route in placed.routes:
+        route.points = tuple((x, y + room) for x, y in route.points)
+    placed.height += 2 * room
+    right = placed.width
+    for i, (a, b, a_x, b_x, values) in enumerate(ways):
+        source, target = placed.boxes[a], placed.boxes[b]
+        side = right + GAPS[1] * (1 + i % _LANES)
+        start = source.x + source.width / 2 + a_x, source.y + source.height
+        end = target.x + target.width / 2 + b_x, target.y
+        points = (start, (side, start[1]), (side, end[1]), end)
+        placed.routes.append(Route(source, target, values, points, True))
+        placed.width = max(placed.width, side + 2)
+
+
+def depths_inside(level: Level, depth: int) -> list[int]:
+    """For each item of a level how many levels of its inside are shown; 0: it is closed, or has none.
+
+    What is in more than MOST_DEPTH levels is closed: nobody looks at that many boxes in each other.
+    """
+    if level.depth >= MOST_DEPTH:
+        return [0] * len(level.items)
+    body = [item for item in level.items if item.kind not in ("input", "output")]
+    lone = body[0] if len(body) == 1 and body[0].level is not None else None
+    return [
+        depth if item is lone else depth - 1 if item.level is not None or item.subgraphs else 0 for item in level.items
+    ]
+
+
+def _rank_of(box: Box) -> int:
+    return 0 if not box.is_port else 1 if box.item.kind == "input" else 2
+
+
+# ---- boxes
+
+
+def _box(item: Item, depth: int, ports: bool) -> Box:
+    if ports and item.kind in ("input", "output"):
+        return Box(item, [], _PORT, TITLE if item.kind == "input" else PAD, [], is_port=True)
+    if depth > 0:
+        return _open_box(item, depth) if item.level is not None else _box_of_subgraphs(item, depth)
+    lines = [Line(_cut(text, SIZES[style], style == "name"), style) for text, style in item_lines(item)]
+    width = max([_LEAST, *(text_width(line.text, SIZES[line.style], line.style == "name") for line in lines)])
+    height = _TOP + sum(_HEIGHTS[line.style] for line in lines) + _BOTTOM
+    return Box(item, lines, _even(width + 2 * _SIDE), height + (PILE if item.count > 1 else 0), [])
+
+
+def _open_box(item: Item, depth: int) -> Box:
+    assert item.level is not None
+    inner = place(item.level, depth, ports=True)
+    title = item_title(item)
+    if item.kind == "module" and item.type:
+        title += f": {item.type}"
+    title = _cut(title, SIZES["name"], True)
+    width = max(inner.width + 2 * PAD, text_width(title, SIZES["name"], True) + 2 * _SIDE)
+    top = 0.0 if item.level.inputs else TITLE
+    bottom = 0.0 if item.level.outputs else PAD
+    width = _even(width)
+    part = Part("", inner, (width - inner.width) / 2, top)
+    return Box(item, [Line(title, "name")], width, top + inner.height + bottom, [part])
+
+
+def _box_of_subgraphs(item: Item, depth: int) -> Box:
+    lines = [Line(_cut(item_title(item), SIZES["name"], True), "name")]
+    parts = []
+    x, height = PAD, 0.0
+    for name, level in item.subgraphs:
+        inner = place(level, depth)
+        title = _cut(name, SIZES["note"])
+        part = Part(title, inner, x, TITLE * 2)
+        parts.append(part)
+        x += max(inner.width, text_width(title, SIZES["note"])) + 2 * PAD
+        height = max(height, inner.height)
+    width = max(x - PAD, text_width(lines[0].text, SIZES["name"], True) + 2 * _SIDE)
+    return Box(item, lines, _even(width), TITLE * 2 + height + PAD, parts)
+
+
+def _even(width: float) -> float:
+    """Rounded up, so that the middle of a box is a whole pixel."""
+    return float(-int(-width // 2) * 2)
+
+
+def _ways(level: Level, edge: Edge, boxes: list[Box]) -> Iterator[_Way]:
+    """An edge as the layout takes it, once for each pair of points that it goes between, with its values."""
+    source, target = boxes[edge.source], boxes[edge.target]
+    ways: dict[tuple[float, float], list[tuple[str, str]]] = {}
+    for i, j in edge.ports:
+        value = value_at(source.item, i)
+        points = _port_at(source, i, inputs=False), _port_at(target, j, inputs=True)
+        ways.setdefault(points, []).append((value.name, value.text))
+    for (a, b), values in ways.items():
+        yield edge.source, edge.target, a, b, values
+
+
+def _port_at(box: Box, port: int, *, inputs: bool) -> float:
+    """Where an edge meets a box, from its middle."""
+    level = box.item.level
+    if level is None or not box.parts:
+        return 0.0
+    part = box.parts[0]
+    items = level.inputs if inputs else level.outputs
+    inner = part.placed.boxes[items[port].index]
+    return part.x + inner.x + inner.width / 2 - box.width / 2
+
+
+# ---- texts
+
+
+def short_name(operator: str) -> str:
+    """The name of an operator as people say it: ``linear`` of ``aten.linear.default``."""
+    parts = operator.split(".")
+    if len(parts) > 2 and parts[0] not in ("operator", "builtins", "math", "torch"):
+        return parts[-2]
+    return parts[-1]
+
+
+def item_title(item: Item) -> str:
+    """What an item is called in a picture."""
+    if item.kind == "block":
+        return f"{item.type or f'{item.size // item.count} nodes'} × {item.count}"
+    if item.kind == "run":
+        return f"{item.size} nodes"
+    if item.kind == "module":
+        return item.name
+    if item.kind == "node":
+        return item.module[0] if item.module else short_name(item.type) + _index(item)
+    return item.name
+
+
+def _index(item: Item) -> str:
+    args = list(item.node.args) if item.type == "operator.getitem" else []
+    return f" [{args[1]}]" if len(args) == 2 and type(args[1]) is int else ""
+
+
+def item_lines(item: Item) -> Iterator[tuple[str, str]]:
+    """The lines of a closed box, not cut, with their styles."""
+    yield item_title(item), "name"
+    for note in _notes(item):
+        yield note, "note"
+    names = [weight.target.rpartition(".")[2] for weight in item.weights]
+    for name, weight in zip(names, item.weights[:_WEIGHTS], strict=False):
+        yield f"{name if names.count(name) == 1 else weight.target} {weight.text}".rstrip(), "weight"
+    if len(item.weights) > _WEIGHTS:
+        yield f"+{len(item.weights) - _WEIGHTS} more", "weight"
+
+
+def _notes(item: Item) -> Iterator[str]:
+    if item.kind == "block":
+        yield item.name
+        yield f"{item.size} nodes"
+    elif item.kind == "module":
+        if item.type:
+            yield item.type
+        yield f"{item.size} nodes"
+    elif item.kind == "run":
+        yield item.name
+    else:
+        if item.module:
+            yield short_name(item.type)
+        if item.text:
+            yield item.text
+        if item.subgraphs:
+            yield f"runs {', '.join(name for name, _ in item.subgraphs)}"
+
+
+# Thousandths of the size of the font, of the characters from the blank on. Source: Helvetica's metrics in AFM files.
+_WIDTHS = (
+    278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556, 556, 556, 556, 556,
+    556, 556, 556, 278, 278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833,
+    722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556,
+    556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334,
+    260, 334, 584,
+)  # fmt: skip
+_BOLD = 1.07  # times as wide, about
+
+
+@lru_cache(4096)
+def _units(text: str) -> int:
+    total = 0
+    for char in text:
+        code = ord(char) - 32
+        total += _WIDTHS[code] if 0 <= code < len(_WIDTHS) else 1000 if code > 0x10E0 else 600
+    return total
+
+
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """How wide a text is, in pixels.
+
+    >>> text_width("add", 12.0)
+    20.016
+    """
+    return _units(text) * size / 1000 * (_BOLD if bold else 1)
+
+
+# Characters that XML 1.0 does not allow, even as references.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def visible(text: str) -> str:
+    """A text with nothing hidden in it, and nothing that XML can't hold: such characters are written as escapes."""
+    if text.replace("\n", "").isprintable():  # as nearly all texts are; much quicker
+        return text
+    return _NOT_XML.sub(lambda match: ascii(match.group())[1:-1], escape(text))
+
+
+def _cut(text: str, size: float, bold: bool = False) -> str:
+    """A text in one line that is no wider than a box may be."""
+    text = visible(text).replace("\n", " ").replace("\t", " ")
+    if text_width(text, size, bold) <= _MOST:
+        return text
+    text = text[:200]
+    while text_width(text + "…", size, bold) > _MOST:
+        text = text[:-1]
+    return text + "…"
