@@ -685,6 +685,7 @@ def test_ml_dtypes_is_named_when_it_is_missing(monkeypatch):
 
 OUT_OF_MEMORY = """
     import _testcapi, gc, os, copy
+    from fastexport import _core
     from fastexport._core import Archive, Storage, Tensor
     from fastexport._dtypes import DType
     from pt2_files import sample
@@ -705,6 +706,10 @@ OUT_OF_MEMORY = """
         "interface": lambda: tensor.__array_interface__,
         "repr": lambda: repr(tensor),
         "shape": lambda: tensor.shape,
+        "part": lambda: (bytes(fresh().part(4, 8)), bytes(fresh(False).part(4, 8)), tensor.storage.part(1, 2)),
+        "statistics": lambda: _core.tensor_statistics(tensor),
+        "payloads": lambda: _core.read_payloads(Archive(os.open(path, os.O_RDONLY)), None),
+        "check": lambda: _core.check_archive(Archive(os.open(path, os.O_RDONLY)), None, False, True),
         "reduce": lambda: (tensor.__reduce__(), tensor.storage.__reduce__()),
     }
     for name, operation in operations.items():
@@ -730,7 +735,7 @@ OUT_OF_MEMORY = """
 
 def test_out_of_memory_at_every_point():
     pytest.importorskip("_testcapi")
-    assert len(run_python(OUT_OF_MEMORY).splitlines()) == 24
+    assert len(run_python(OUT_OF_MEMORY).splitlines()) == 32
 
 
 def test_types_are_closed():

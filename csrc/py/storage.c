@@ -7,6 +7,8 @@
  * Invariant: `data` is set, and the CRC of an entry was found right, before `state` becomes READY; after that neither
  * changes until the storage goes. Nobody writes: exports are read-only, and mappings are made so.
  *
+ * A part of an entry (Storage.part) is brought in without a look at the rest, and so without a check of the CRC.
+ *
  * A first touch takes the archive's lock without holding the GIL, so threads that touch at once wait for each other and
  * never for the interpreter. Failures are not remembered: the next touch tries again.
  *
@@ -31,8 +33,10 @@ typedef struct {
     PyObject_HEAD
     storage_source source; /* owner NULL: there is none */
     Py_buffer view;        /* obj NULL: there is none */
+    uint64_t start;        /* of a part, in the entry */
     void *mapping, *memory;
     size_t mapped, size;
+    bool is_part;
     const char *data;
     PyObject *weakrefs;
     _Atomic int state;
@@ -40,6 +44,8 @@ typedef struct {
 
 /* Mapped bytes are used as numbers in place, so they have to be aligned for the largest; torch aligns to 64. */
 #define ALIGNMENT 8
+/* A mapping is checked in pieces of so many bytes. */
+#define PIECE ((size_t)4 << 20)
 /* The most that one byte of deflate can stand for (zlib, technical details), so a larger size is a lie. */
 #define DEFLATE_RATIO 1032
 
@@ -58,16 +64,42 @@ int raise_format_error(module_state *st, pt2_kind kind, const char *entry, const
 
 /* ---- bringing the bytes in; all without the GIL, under the archive's lock ---- */
 
-static int check_crc(const StorageObject *s, const char *data, pt2_report *r)
+static int compare_crc(const StorageObject *s, uint32_t crc, pt2_report *r)
 {
     const pt2_entry *e = s->source.entry;
-    uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)data, s->size);
 
     if (crc == e->crc)
         return 0;
     return pt2_fail(r, PT2_CRC, e->name, NULL,
-                    "the content has CRC %08x, but the archive says %08x: the file is damaged", (unsigned)crc,
-                    (unsigned)e->crc);
+                    "the content has CRC %08x, but the archive says %08x: the file is damaged", crc, e->crc);
+}
+
+static int check_bytes(const StorageObject *s, const char *data, pt2_report *r)
+{
+    return s->is_part ? 0 : compare_crc(s, (uint32_t)crc32_z(0, (const unsigned char *)data, s->size), r);
+}
+
+/* As check_bytes, of a mapping whose first `skipped` bytes are not the entry's. Pages that were checked are let go: one
+ * large weight after the other would fill the memory of the process, and who uses one gets its pages from the cache. */
+static int check_mapped(const StorageObject *s, char *mapping, size_t skipped, pt2_report *r)
+{
+    size_t len = skipped + s->size;
+    uint32_t crc = 0;
+
+    if (s->is_part || len <= PIECE)
+        return check_bytes(s, mapping + skipped, r);
+    for (size_t at = 0; at < len; at += PIECE) { /* PIECE is a multiple of every page size */
+        size_t from = at ? at : skipped, end = len - at < PIECE ? len : at + PIECE;
+        crc = (uint32_t)crc32_z(crc, (const unsigned char *)mapping + from, end - from);
+        (void)madvise(mapping + at, end - at, MADV_DONTNEED);
+    }
+    return compare_crc(s, crc, r);
+}
+
+/* Where the bytes start in the file. */
+static uint64_t offset_of(const StorageObject *s)
+{
+    return s->source.entry->offset + s->start;
 }
 
 /* Whether a file reaches as far as an entry; when it was opened it did. */
@@ -78,7 +110,8 @@ static int check_extent(const StorageObject *s, int fd, pt2_report *r)
 
     if (fstat(fd, &status) < 0)
         return pt2_fail_io(r, errno, e->name, "the file cannot be read: %s", strerror(errno));
-    if (status.st_size < 0 || e->offset > (uint64_t)status.st_size || s->size > (uint64_t)status.st_size - e->offset)
+    if (status.st_size < 0 || offset_of(s) > (uint64_t)status.st_size ||
+        s->size > (uint64_t)status.st_size - offset_of(s))
         return pt2_fail(r, PT2_IO, e->name, NULL, "the file has become too short since it was opened");
     return 0;
 }
@@ -87,16 +120,16 @@ static int check_extent(const StorageObject *s, int fd, pt2_report *r)
 static int map_entry(StorageObject *s, pt2_report *r)
 {
     int fd = pt2_archive_fd(s->source.archive);
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skipped = s->source.entry->offset % page;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skipped = offset_of(s) % page;
 
     if (check_extent(s, fd, r) < 0)
         return -1;
     /* both are within the file's size, so nothing overflows */
     size_t len = s->size + (size_t)skipped;
-    void *mapping = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, (off_t)(s->source.entry->offset - skipped));
+    void *mapping = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, (off_t)(offset_of(s) - skipped));
     if (mapping == MAP_FAILED)
         return 0;
-    if (check_crc(s, (char *)mapping + skipped, r) < 0) {
+    if (check_mapped(s, mapping, (size_t)skipped, r) < 0) {
         munmap(mapping, len);
         return -1;
     }
@@ -139,19 +172,26 @@ static int check_limits(const StorageObject *s, pt2_report *r)
     return 0;
 }
 
-static int read_entry(StorageObject *s, pt2_report *r)
+static int fill_memory(StorageObject *s, char *memory, pt2_report *r)
 {
-    memory_sink sink = {.left = s->size};
+    memory_sink sink = {.to = memory, .left = s->size};
 
-    if (check_limits(s, r) < 0)
-        return -1;
-    char *memory = PyMem_RawMalloc(s->size);
-    if (!(sink.to = memory))
-        return pt2_no_memory(r);
+    if (s->is_part)
+        return pt2_archive_read_part(s->source.archive, s->source.entry, s->start, memory, s->size, r);
     int result = pt2_archive_stream(s->source.archive, s->source.entry, take_piece, &sink, r);
     if (result == 0 && sink.left)
         result = pt2_fail(r, PT2_ZIP, s->source.entry->name, NULL, "the entry ends too early");
-    if (result < 0) {
+    return result;
+}
+
+static int read_entry(StorageObject *s, pt2_report *r)
+{
+    if (check_limits(s, r) < 0)
+        return -1;
+    char *memory = PyMem_RawMalloc(s->size);
+    if (!memory)
+        return pt2_no_memory(r);
+    if (fill_memory(s, memory, r) < 0) {
         PyMem_RawFree(memory);
         return -1;
     }
@@ -167,17 +207,17 @@ static int bring(StorageObject *s, pt2_report *r)
 
     if (s->size == 0) {
         s->data = "";
-        return pt2_archive_check(s->source.archive, e, r);
+        return s->is_part ? 0 : pt2_archive_check(s->source.archive, e, r);
     }
     if (e->method != PT2_STORED)
         return read_entry(s, r);
-    if (bytes && ((uintptr_t)bytes + e->offset) % ALIGNMENT == 0) {
-        if (check_crc(s, bytes + e->offset, r) < 0)
+    if (bytes && ((uintptr_t)bytes + offset_of(s)) % ALIGNMENT == 0) {
+        if (check_bytes(s, bytes + offset_of(s), r) < 0)
             return -1;
-        s->data = bytes + e->offset;
+        s->data = bytes + offset_of(s);
         return 0;
     }
-    if (!bytes && s->source.map && e->offset % ALIGNMENT == 0) {
+    if (!bytes && s->source.map && offset_of(s) % ALIGNMENT == 0) {
         int done = map_entry(s, r);
         if (done)
             return done < 0 ? -1 : 0;
@@ -214,7 +254,7 @@ static int check_mapping(const StorageObject *s)
     const pt2_entry *e = s->source.entry;
     struct stat st;
 
-    if (fstat(pt2_archive_fd(s->source.archive), &st) == 0 && (uint64_t)st.st_size >= e->offset + e->size)
+    if (fstat(pt2_archive_fd(s->source.archive), &st) == 0 && (uint64_t)st.st_size >= offset_of(s) + s->size)
         return 0;
     return raise_format_error(PyType_GetModuleState(Py_TYPE(s)), PT2_IO, e->name,
                               "the file was cut short since it was opened; open it again, with mmap=False when that "
@@ -412,6 +452,39 @@ static PyObject *Storage_reduce(PyObject *self, PyObject *ignored)
     return Py_BuildValue("O(y#)", Py_TYPE(self), data, (Py_ssize_t)storage_size(self));
 }
 
+/* A part of a storage that can be had without the rest: of a stored entry that nobody has touched yet. */
+static PyObject *entry_part(StorageObject *s, Py_ssize_t offset, Py_ssize_t length)
+{
+    PyTypeObject *type = Py_TYPE(s);
+    StorageObject *part = (StorageObject *)type->tp_alloc(type, 0);
+
+    if (!part)
+        return NULL;
+    part->source = s->source;
+    Py_INCREF(part->source.owner);
+    part->start = s->start + (uint64_t)offset;
+    part->size = (size_t)length;
+    part->is_part = true;
+    return (PyObject *)part;
+}
+
+static PyObject *Storage_part(PyObject *self, PyObject *args)
+{
+    StorageObject *s = (StorageObject *)self;
+    Py_ssize_t offset, length;
+
+    if (!PyArg_ParseTuple(args, "nn:part", &offset, &length))
+        return NULL;
+    if (offset < 0 || length < 0 || (size_t)offset > s->size || (size_t)length > s->size - (size_t)offset)
+        return PyErr_Format(PyExc_ValueError, "bytes %zd to %zd + %zd are not within the storage's %zu", offset, offset,
+                            length, s->size);
+    bool can_skip = s->source.owner && s->source.entry->method == PT2_STORED &&
+                    atomic_load_explicit(&s->state, memory_order_acquire) != READY;
+    if (can_skip)
+        return entry_part(s, offset, length);
+    return PyObject_CallFunction((PyObject *)Py_TYPE(self), "Onn", self, offset, length);
+}
+
 static PyObject *Storage_copy(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
@@ -419,11 +492,18 @@ static PyObject *Storage_copy(PyObject *self, PyObject *ignored)
 }
 
 PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the bytes.");
+PyDoc_STRVAR(part_doc,
+             "part($self, offset, length, /)\n--\n\n"
+             "Some of the bytes, as another Storage. When they are touched nothing else is read, so of an entry\n"
+             "the CRC is then not checked; of a deflated one, all is read and checked.\n\n"
+             "Raises:\n    ValueError: they lie outside the storage.\n\n"
+             ">>> from fastexport._core import Storage\n>>> bytes(Storage(b'abcd').part(1, 2))\nb'bc'");
 PyDoc_STRVAR(copy_doc, "__copy__($self, /)\n--\n\nThe storage itself: it never changes.");
 
 static PyMethodDef storage_methods[] = {
     {"__reduce__", Storage_reduce, METH_NOARGS, reduce_doc},
     {"__copy__", Storage_copy, METH_NOARGS, copy_doc},
+    {"part", Storage_part, METH_VARARGS, part_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -10,6 +10,8 @@
  */
 #include "tensor.h"
 
+#include "statistics.h"
+
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes of files have 64 bits");
 
 /* ---- types of elements ---- */
@@ -17,27 +19,27 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes of files have 64 b
 #define CODE_BOOL 12
 
 static const element_type elements[] = {
-    {1, 1, DL_UINT, "B", "|u1"},
-    {2, 1, DL_INT, "b", "|i1"},
-    {3, 2, DL_INT, "h", "<i2"},
-    {4, 4, DL_INT, "i", "<i4"},
-    {5, 8, DL_INT, "q", "<i8"},
-    {6, 2, DL_FLOAT, "e", "<f2"},
-    {7, 4, DL_FLOAT, "f", "<f4"},
-    {8, 8, DL_FLOAT, "d", "<f8"},
-    {9, 4, DL_COMPLEX, "I", NULL},
-    {10, 8, DL_COMPLEX, "Zf", "<c8"},
-    {11, 16, DL_COMPLEX, "Zd", "<c16"},
-    {CODE_BOOL, 1, DL_BOOL, "?", "|b1"},
-    {13, 2, DL_BFLOAT, "H", NULL},
-    {28, 2, DL_UINT, "H", "<u2"},
-    {29, 1, DL_FLOAT8_E4M3FN, "B", NULL},
-    {30, 1, DL_FLOAT8_E5M2, "B", NULL},
-    {31, 1, DL_FLOAT8_E4M3FNUZ, "B", NULL},
-    {32, 1, DL_FLOAT8_E5M2FNUZ, "B", NULL},
-    {33, 1, DL_FLOAT8_E8M0FNU, "B", NULL},
-    {34, 4, DL_UINT, "I", "<u4"},
-    {35, 8, DL_UINT, "Q", "<u8"},
+    {1, 1, DL_UINT, "B", "|u1", FE_NUMBER_U8},
+    {2, 1, DL_INT, "b", "|i1", FE_NUMBER_I8},
+    {3, 2, DL_INT, "h", "<i2", FE_NUMBER_I16},
+    {4, 4, DL_INT, "i", "<i4", FE_NUMBER_I32},
+    {5, 8, DL_INT, "q", "<i8", FE_NUMBER_I64},
+    {6, 2, DL_FLOAT, "e", "<f2", FE_NUMBER_F16},
+    {7, 4, DL_FLOAT, "f", "<f4", FE_NUMBER_F32},
+    {8, 8, DL_FLOAT, "d", "<f8", FE_NUMBER_F64},
+    {9, 4, DL_COMPLEX, "I", NULL, FE_NUMBER_C32},
+    {10, 8, DL_COMPLEX, "Zf", "<c8", FE_NUMBER_C64},
+    {11, 16, DL_COMPLEX, "Zd", "<c16", FE_NUMBER_C128},
+    {CODE_BOOL, 1, DL_BOOL, "?", "|b1", FE_NUMBER_BOOL},
+    {13, 2, DL_BFLOAT, "H", NULL, FE_NUMBER_BF16},
+    {28, 2, DL_UINT, "H", "<u2", FE_NUMBER_U16},
+    {29, 1, DL_FLOAT8_E4M3FN, "B", NULL, FE_NUMBER_F8_E4M3FN},
+    {30, 1, DL_FLOAT8_E5M2, "B", NULL, FE_NUMBER_F8_E5M2},
+    {31, 1, DL_FLOAT8_E4M3FNUZ, "B", NULL, FE_NUMBER_F8_E4M3FNUZ},
+    {32, 1, DL_FLOAT8_E5M2FNUZ, "B", NULL, FE_NUMBER_F8_E5M2FNUZ},
+    {33, 1, DL_FLOAT8_E8M0FNU, "B", NULL, FE_NUMBER_F8_E8M0FNU},
+    {34, 4, DL_UINT, "I", "<u4", FE_NUMBER_U32},
+    {35, 8, DL_UINT, "Q", "<u8", FE_NUMBER_U64},
 };
 
 static const element_type *find_element(long code)
@@ -344,18 +346,7 @@ int tensor_touch(TensorObject *t, const char **data)
     return 0;
 }
 
-static void gather_row(const char *from, char *to, Py_ssize_t count, Py_ssize_t stride, size_t itemsize)
-{
-    if (stride == (Py_ssize_t)itemsize) {
-        memcpy(to, from, (size_t)count * itemsize);
-        return;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        memcpy(to + (size_t)i * itemsize, from + i * stride, itemsize);
-}
-
-/* Copy the elements in C order. */
-static void gather(TensorObject *t, const char *from, char *to)
+void tensor_each_row(TensorObject *t, const char *from, bool ordered, tensor_row visit, void *ctx)
 {
     const Py_ssize_t *shape = shape_of(t), *strides = byte_strides_of(t);
     Py_ssize_t at[TENSOR_MAX_DIMS] = {0};
@@ -363,13 +354,12 @@ static void gather(TensorObject *t, const char *from, char *to)
 
     if (!t->numel)
         return;
-    if (t->c_contiguous) {
-        memcpy(to, from, (size_t)t->nbytes);
+    if (t->c_contiguous || (t->f_contiguous && !ordered)) {
+        visit(ctx, from, t->numel, t->element->itemsize);
         return;
     }
     for (int d = last; d >= 0;) {
-        gather_row(from, to, shape[last], strides[last], t->element->itemsize);
-        to += shape[last] * t->element->itemsize;
+        visit(ctx, from, shape[last], strides[last]);
         for (d = last - 1; d >= 0; d--) { /* to the next row: count up, and back to 0 where a size is reached */
             if (++at[d] < shape[d]) {
                 from += strides[d];
@@ -381,6 +371,24 @@ static void gather(TensorObject *t, const char *from, char *to)
     }
 }
 
+typedef struct {
+    char *to;
+    size_t itemsize;
+} gathering;
+
+static void gather_row(void *ctx, const char *from, Py_ssize_t count, Py_ssize_t stride)
+{
+    gathering *g = ctx;
+
+    if (stride == (Py_ssize_t)g->itemsize) {
+        memcpy(g->to, from, (size_t)count * g->itemsize);
+    } else {
+        for (Py_ssize_t i = 0; i < count; i++)
+            memcpy(g->to + (size_t)i * g->itemsize, from + i * stride, g->itemsize);
+    }
+    g->to += (size_t)count * g->itemsize;
+}
+
 int tensor_gather(TensorObject *t, char *to)
 {
     const char *data;
@@ -388,7 +396,7 @@ int tensor_gather(TensorObject *t, char *to)
     if (tensor_touch(t, &data) < 0)
         return -1;
     Py_BEGIN_ALLOW_THREADS
-    gather(t, data, to);
+    tensor_each_row(t, data, true, gather_row, &(gathering){to, t->element->itemsize});
     Py_END_ALLOW_THREADS
     return 0;
 }
@@ -555,20 +563,9 @@ static PyObject *Tensor_copy(PyObject *self, PyObject *ignored)
     return Py_NewRef(self);
 }
 
-/* Call a function of fastexport._tensors with the tensor before the other arguments. */
 static PyObject *call_python(PyObject *self, const char *name, PyObject *args, PyObject *kwargs)
 {
-    PyObject *module = PyImport_ImportModule("fastexport._tensors");
-    PyObject *function = module ? PyObject_GetAttrString(module, name) : NULL;
-    PyObject *head = function ? PyTuple_Pack(1, self) : NULL;
-    PyObject *all = head ? PySequence_Concat(head, args) : NULL;
-    PyObject *result = all ? PyObject_Call(function, all, kwargs) : NULL;
-
-    Py_XDECREF(module);
-    Py_XDECREF(function);
-    Py_XDECREF(head);
-    Py_XDECREF(all);
-    return result;
+    return call_python_in("fastexport._tensors", self, name, args, kwargs);
 }
 
 static PyObject *Tensor_numpy(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -579,6 +576,16 @@ static PyObject *Tensor_numpy(PyObject *self, PyObject *args, PyObject *kwargs)
 static PyObject *Tensor_torch(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     return call_python(self, "to_torch", args, kwargs);
+}
+
+static PyObject *Tensor_statistics(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python_in("fastexport._statistics", self, "statistics", args, kwargs);
+}
+
+static PyObject *Tensor_mimebundle(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python_in("fastexport._notebook", self, "mimebundle", args, kwargs);
 }
 
 static PyObject *Tensor_tolist(PyObject *self, PyObject *args)
@@ -611,8 +618,9 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(tobytes_doc, "tobytes($self, /)\n--\n\nA copy of the elements in C order.\n\n" EXAMPLE_TENSOR
                           ">>> len(t.tobytes()) == t.nbytes\nTrue");
 PyDoc_STRVAR(numpy_doc,
-             "numpy($self, /)\n--\n\n"
+             "numpy($self, /, *, raw=False)\n--\n\n"
              "A read-only numpy array of the data, without a copy; of a type of ml_dtypes for bfloat16 and float8.\n\n"
+             "Args:\n    raw: give types that numpy itself does not have as unsigned ints of their size instead.\n\n"
              "Raises:\n    ImportError: numpy, or ml_dtypes where it is needed, is not installed.\n"
              "    TypeError: neither has the type.\n\n" EXAMPLE_TENSOR ">>> t.numpy().shape\n(2, 2)");
 PyDoc_STRVAR(torch_doc,
@@ -624,6 +632,11 @@ PyDoc_STRVAR(torch_doc,
 PyDoc_STRVAR(tolist_doc,
              "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
              "the number.\n\n" EXAMPLE_TENSOR ">>> t.tolist()\n[[0.0, 0.0], [0.0, 0.0]]");
+PyDoc_STRVAR(statistics_doc,
+             "statistics($self, /, *, sha256=False)\n--\n\n"
+             "Numbers that describe the elements, as fastexport.WeightStatistics: extremes, mean, deviation, zeros.\n\n"
+             "Args:\n    sha256: also the SHA-256 of the elements in C order.\n\n" EXAMPLE_TENSOR
+             ">>> t.statistics().zeros\n4");
 PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the whole storage once.");
 PyDoc_STRVAR(copy_doc, "__copy__($self, /)\n--\n\nThe tensor itself: it never changes.");
 
@@ -632,6 +645,9 @@ static PyMethodDef tensor_methods[] = {
     {"numpy", (PyCFunction)(void (*)(void))Tensor_numpy, METH_VARARGS | METH_KEYWORDS, numpy_doc},
     {"torch", (PyCFunction)(void (*)(void))Tensor_torch, METH_VARARGS | METH_KEYWORDS, torch_doc},
     {"tolist", Tensor_tolist, METH_VARARGS, tolist_doc},
+    {"_repr_mimebundle_", (PyCFunction)(void (*)(void))Tensor_mimebundle, METH_VARARGS | METH_KEYWORDS,
+     "_repr_mimebundle_($self, include=None, exclude=None)\n--\n\nWhat a notebook shows: the text, and HTML."},
+    {"statistics", (PyCFunction)(void (*)(void))Tensor_statistics, METH_VARARGS | METH_KEYWORDS, statistics_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))Tensor_dlpack, METH_VARARGS | METH_KEYWORDS, dlpack_doc},
     {"__dlpack_device__", Tensor_dlpack_device, METH_NOARGS, dlpack_device_doc},
     {"__reduce__", Tensor_reduce, METH_NOARGS, reduce_doc},

@@ -54,6 +54,7 @@ typedef struct {
     uint8_t itemsize, dl_code;
     const char *format;  /* of the buffer protocol */
     const char *typestr; /* of __array_interface__; NULL: numpy has no such type */
+    int number;          /* fe_number */
 } element_type;
 
 typedef struct {
@@ -89,6 +90,14 @@ static inline Py_ssize_t *byte_strides_of(TensorObject *t)
 int tensor_touch(TensorObject *t, const char **data);
 /* Copy the elements in C order, without the GIL. */
 int tensor_gather(TensorObject *t, char *to);
+/* Call with each row of elements from the first on, `stride` bytes from one to the next; in C order, or (not ordered) any,
+ * in rows as long as can be. Needs no GIL. */
+typedef void (*tensor_row)(void *ctx, const char *from, Py_ssize_t count, Py_ssize_t stride);
+void tensor_each_row(TensorObject *t, const char *from, bool ordered, tensor_row visit, void *ctx);
+
+/* ---- statistics.c ---- */
+
+extern PyMethodDef statistics_functions[];
 
 /* ---- dlpack.c ---- */
 

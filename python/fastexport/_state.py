@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport import _core
 from fastexport._dtypes import DType, Layout
+from fastexport._tables import Tabular
 
 if TYPE_CHECKING:
     from fastexport._core import Program, Storage, Tensor
     from fastexport._errors import Fault
     from fastexport._graph import Graph
     from fastexport._program import ExportedProgram
+    from fastexport._tables import Table
+    from fastexport._weights import TensorSlice
 
 TENSOR, PICKLED, CUSTOM, OPAQUE = range(4)  # pt2_payload_kind of csrc/pt2/program.h
 
@@ -81,6 +84,7 @@ class Storages:
         self._archive = archive
         self._mmap = mmap
         self._made: dict[str, Storage] = {}
+        self._unchecked: dict[str, Storage] = {}
 
     def __getitem__(self, entry: str) -> Storage:
         storage = self._made.get(entry)
@@ -90,6 +94,81 @@ class Storages:
 
     def __contains__(self, storage: Storage) -> bool:
         return storage.entry is not None and self._made.get(storage.entry) is storage
+
+    def unchecked(self, entry: str) -> Storage:
+        """The same bytes, whose checksum is not looked at."""
+        storage = self._unchecked.get(entry)
+        if storage is None:
+            whole = self[entry]
+            storage = self._unchecked.setdefault(entry, whole.part(0, whole.nbytes))
+        return storage
+
+
+def make_value(payload: Payload, storage: Storage) -> Any:
+    """The tensor that a payload describes, or the OpaqueValue."""
+    if payload.kind != TENSOR:
+        return OpaqueValue(payload.name, _OPAQUE_KINDS[payload.kind], payload.entry, storage)
+    device = payload.device or "cpu"
+    return _core.Tensor(
+        None if device == "meta" else storage,
+        DType.from_code(payload.dtype),
+        payload.sizes,
+        payload.strides,
+        payload.offset,
+        requires_grad=payload.requires_grad,
+        is_param=payload.is_param,
+        device=device,
+        layout=str(Layout.from_code(payload.layout)),
+    )
+
+
+def unpickled(storages: Storages, entry: str) -> dict[str, Any]:
+    """The tensors of an entry that torch.save wrote, as older files have them; nothing is called."""
+    from fastexport._unpickle import load_state_dict
+
+    return dict(load_state_dict(_core.Archive(storages[entry]), entry=entry))
+
+
+class TensorVerbs:
+    """The verbs of safetensors, for mappings of tensors that a file has."""
+
+    @property
+    def _open_archive(self) -> _core.Archive:
+        raise NotImplementedError
+
+    def get_tensor(self, name: str) -> Any:
+        """A tensor by name, as safetensors' verb; the same as indexing."""
+        return self[name]  # type: ignore[index]
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """A tensor of which parts can be read by indexing, without the rest, and so without a check of its checksum."""
+        from fastexport._weights import TensorSlice
+
+        value = self.get_tensor(name)
+        if not isinstance(value, _core.Tensor):
+            raise TypeError(f"{name!r} is {value!r}, and no tensor")
+        return TensorSlice(value)
+
+    def metadata(self) -> dict[str, str] | None:
+        """The texts that were saved along with the program (``extra_files``), or None: what safetensors calls so."""
+        archive = self._open_archive
+        texts = {}
+        for name, *_ in archive.entries():
+            for prefix in ("extra/", "extra_files/"):
+                if name.startswith(prefix):
+                    texts[name[len(prefix) :]] = archive.read(name).decode("utf-8", "backslashreplace")
+        return texts or None
+
+    def offset_keys(self) -> list[str]:
+        """The names in the order in which the file has the bytes, for those who read all; others come last."""
+        places = {name: place for place, (name, *_) in enumerate(self._open_archive.entries())}
+
+        def place(name: str) -> tuple[int, int]:
+            value = self[name]  # type: ignore[index]
+            entry = value.storage.entry if value.storage is not None else None
+            return places.get(entry or "", len(places)), getattr(value, "storage_offset", 0)
+
+        return sorted(self, key=place)  # type: ignore[call-overload]
 
 
 class InputTargets:
@@ -136,7 +215,7 @@ def _targets(graph: Graph) -> Iterator[str]:
     return (spec[4] for spec in (signature[0] if signature else ()) if spec[4] is not None)
 
 
-class TensorDict(MutableMapping[str, Any]):
+class TensorDict(TensorVerbs, MutableMapping[str, Any], Tabular):
     """Name -> Tensor, in the order of the file. Assigning takes anything with a buffer, numpy arrays and torch tensors.
 
     Reading the names reads no tensor. A value that can only be carried along is an `OpaqueValue`.
@@ -164,29 +243,13 @@ class TensorDict(MutableMapping[str, Any]):
 
     def _read(self) -> dict[str, Payload | Any]:
         payloads, pickle = self._program.payloads(self._constants)
-        return self._unpickle(pickle) if pickle is not None else {item[0]: Payload(*item) for item in payloads}
+        if pickle is not None:
+            return unpickled(self._storages, pickle)
+        return {item[0]: Payload(*item) for item in payloads}
 
-    def _unpickle(self, entry: str) -> dict[str, Any]:
-        from fastexport._unpickle import load_state_dict
-
-        return dict(load_state_dict(_core.Archive(self._storages[entry]), entry=entry))
-
-    def _make(self, payload: Payload) -> Any:
-        storage = self._storages[payload.entry]
-        if payload.kind != TENSOR:
-            return OpaqueValue(payload.name, _OPAQUE_KINDS[payload.kind], payload.entry, storage)
-        device = payload.device or "cpu"
-        return _core.Tensor(
-            None if device == "meta" else storage,
-            DType.from_code(payload.dtype),
-            payload.sizes,
-            payload.strides,
-            payload.offset,
-            requires_grad=payload.requires_grad,
-            is_param=payload.is_param,
-            device=device,
-            layout=str(Layout.from_code(payload.layout)),
-        )
+    @property
+    def _open_archive(self) -> _core.Archive:
+        return self._program.archive
 
     def _gone(self, name: str) -> bool:
         return name not in self.changed and name in self._inputs.dropped()
@@ -200,7 +263,7 @@ class TensorDict(MutableMapping[str, Any]):
             try:
                 value = self._items[name]
                 if isinstance(value, Payload):
-                    value = self._items[name] = self._make(value)
+                    value = self._items[name] = make_value(value, self._storages[value.entry])
             finally:
                 self._lock.release()
         return value
@@ -240,6 +303,16 @@ class TensorDict(MutableMapping[str, Any]):
         names = list(self)
         shown = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
         return f"<{len(names)} {'constants' if self._constants else 'weights'}: {shown}>"
+
+    def _table(self) -> Table:
+        from fastexport._weight_facts import facts_of, weights_table
+
+        kind = "constant" if self._constants else "buffer"
+        pairs = ((name, value, getattr(value, "is_param", False)) for name, value in self.described())
+        return weights_table(facts_of(name, value, "parameter" if p else kind) for name, value, p in pairs)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def copy_for(self, inputs: InputTargets) -> TensorDict:
         """The same for a copy of the program; the tensors, which can't be written to, are shared."""

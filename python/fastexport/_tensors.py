@@ -17,15 +17,16 @@ from fastexport._dtypes import DType, dtype_named
 from fastexport._loaded import loaded
 
 
-def to_numpy(tensor: _core.Tensor) -> Any:
+def to_numpy(tensor: _core.Tensor, *, raw: bool = False) -> Any:
     """The data of a tensor as a read-only numpy array, without a copy.
 
     Args:
         tensor: the tensor; bfloat16 and float8 become types of ml_dtypes.
+        raw: give types that numpy itself does not have as unsigned ints of their size instead.
 
     Raises:
         ImportError: numpy is not installed, or ml_dtypes where the type is one of its.
-        TypeError: no numpy type holds such elements (complex32).
+        TypeError: no numpy type holds such elements (complex32), and raw is false.
         FormatError: the file is damaged.
 
     Example:
@@ -36,23 +37,35 @@ def to_numpy(tensor: _core.Tensor) -> Any:
     try:
         import numpy
     except ImportError as e:
-        raise ImportError("numpy() needs numpy, which is not installed; memoryview() and tolist() don't") from e
+        raise ImportError(
+            "numpy() needs numpy, which is not installed (pip install numpy); memoryview() and tolist() don't"
+        ) from e
     name = tensor.dtype.numpy
-    if name is None:
-        raise TypeError(f"numpy has nothing like {tensor.dtype}; memoryview() gives each element as an unsigned int")
+    if name is None and not raw:
+        raise TypeError(f"numpy has nothing like {tensor.dtype}; raw=True gives each element as an unsigned int")
     array = numpy.asarray(memoryview(tensor))
-    if not tensor.dtype.in_ml_dtypes:
+    if raw or not tensor.dtype.in_ml_dtypes:
         return array
     try:
         import ml_dtypes
     except ImportError as e:
         raise ImportError(
-            f"numpy() of {name} needs ml_dtypes, which is not installed; memoryview() gives the bits as unsigned ints"
+            f"numpy() of {name} needs ml_dtypes, which is not installed (pip install ml_dtypes); "
+            "raw=True gives the bits as unsigned ints"
         ) from e
-    return array.view(getattr(ml_dtypes, name))
+    return array.view(getattr(ml_dtypes, str(name)))
 
 
 # ---- torch ----
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as e:
+        message = "torch() needs torch, which is not installed (pip install 'fastexport[torch]'); numpy() does not"
+        raise ImportError(message) from e
+    return torch
 
 
 def _torch_storage(storage: _core.Storage, torch: Any) -> Any:
@@ -103,8 +116,7 @@ def to_torch(tensor: _core.Tensor, copy: bool = True) -> Any:
         >>> to_torch(from_array(array.array("f", [1, 2])))
         tensor([1., 2.])
     """
-    import torch
-
+    torch = _import_torch()
     if copy or tensor.storage is None:
         return _finish(_torch_view(tensor, {}, torch), tensor, torch)
     return _finish(torch.from_dlpack(tensor), tensor, torch)
@@ -125,8 +137,7 @@ def to_torch_all(tensors: Mapping[str, _core.Tensor]) -> dict[str, Any]:
         >>> to_torch_all({"w": from_array(array.array("f", [1, 2]))})
         {'w': tensor([1., 2.])}
     """
-    import torch
-
+    torch = _import_torch()
     storages: dict[_core.Storage, Any] = {}
     # the same tensor under two names stays one object, as a tied parameter is in a module
     made: dict[int, Any] = {}
