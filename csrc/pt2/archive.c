@@ -16,6 +16,7 @@
 #include "archive_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,7 +78,7 @@ static int64_t read_some(const pt2_archive *archive, uint64_t at, void *out, siz
         return (int64_t)len;
     }
     while (done < len) {
-        ssize_t n = pread(archive->fd, (char *)out + done, len - done, (off_t)(at + done));
+        ssize_t n = pread(archive->fd, (char *)out + done, len - done, (off_t)(archive->base + at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -272,7 +273,8 @@ static int open_archive(pt2_opening *o)
     return result;
 }
 
-static pt2_archive *archive_new(int fd, const void *data, uint64_t size, const fe_allocator *a, pt2_report *r)
+static pt2_archive *archive_new(int fd, const void *data, uint64_t base, uint64_t size, const fe_allocator *a,
+                                pt2_report *r)
 {
     pt2_archive *archive = fe_resize(a, NULL, sizeof *archive);
 
@@ -282,7 +284,7 @@ static pt2_archive *archive_new(int fd, const void *data, uint64_t size, const f
             close(fd);
         return NULL;
     }
-    *archive = (pt2_archive){.allocator = *a, .fd = fd, .bytes = data, .size = size};
+    *archive = (pt2_archive){.allocator = *a, .fd = fd, .bytes = data, .base = base, .size = size};
     zip_error_init(&archive->zip_error);
     pt2_opening o = {.archive = archive, .r = r, .allocator = a};
     int result = open_archive(&o);
@@ -314,7 +316,7 @@ pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r)
     } else if (!S_ISREG(st.st_mode)) {
         pt2_fail_io(r, not_a_file(st.st_mode), NULL, "this is %s, not a file", kind_of_file(st.st_mode));
     } else {
-        return archive_new(fd, NULL, (uint64_t)st.st_size, a, r);
+        return archive_new(fd, NULL, 0, (uint64_t)st.st_size, a, r);
     }
     if (fd >= 0)
         close(fd);
@@ -323,7 +325,22 @@ pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r)
 
 pt2_archive *pt2_archive_open_bytes(const void *data, size_t len, const fe_allocator *a, pt2_report *r)
 {
-    return archive_new(-1, len ? data : "", len, a, r);
+    return archive_new(-1, len ? data : "", 0, len, a, r);
+}
+
+pt2_archive *pt2_archive_open_entry(const pt2_archive *outer, const pt2_entry *e, const fe_allocator *a, pt2_report *r)
+{
+    int fd;
+
+    assert(e->method == PT2_STORED && e->size <= SIZE_MAX);
+    if (outer->bytes)
+        return pt2_archive_open_bytes(outer->bytes + e->offset, (size_t)e->size, a, r);
+    fd = fcntl(outer->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        pt2_fail_io(r, errno, e->name, "the file cannot be opened: %s", strerror(errno));
+        return NULL;
+    }
+    return archive_new(fd, NULL, outer->base + e->offset, e->size, a, r);
 }
 
 /* ---- reading entries ---- */
@@ -349,15 +366,8 @@ void pt2_reader_close(pt2_reader *reader)
 /* Bytes were given out: count them and add them to the CRC. */
 static void count_bytes(pt2_reader *reader, const void *data, size_t len)
 {
-    const unsigned char *p = data;
-
     reader->at += len;
-    while (len) { /* zlib counts in unsigned int */
-        uInt n = len > PIECE ? (uInt)PIECE : (uInt)len;
-        reader->crc = (uint32_t)crc32(reader->crc, p, n);
-        p += n;
-        len -= n;
-    }
+    reader->crc = (uint32_t)crc32_z(reader->crc, data, len);
 }
 
 static int check_crc(const pt2_reader *reader, pt2_report *r)

@@ -32,6 +32,8 @@ typedef struct pt2_archive pt2_archive;
  * entries have no root. NULL: failed. */
 pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r);
 pt2_archive *pt2_archive_open_bytes(const void *data, size_t len, const fe_allocator *a, pt2_report *r);
+/* Open the archive that a stored entry of an open archive is; bytes of the outer one must outlive it too. */
+pt2_archive *pt2_archive_open_entry(const pt2_archive *outer, const pt2_entry *e, const fe_allocator *a, pt2_report *r);
 void pt2_archive_close(pt2_archive *archive);
 
 int pt2_archive_fd(const pt2_archive *archive);            /* -1: it is bytes */

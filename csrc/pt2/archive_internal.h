@@ -16,7 +16,7 @@ struct pt2_archive {
     fe_allocator allocator;
     int fd;                     /* -1: it is bytes */
     const unsigned char *bytes; /* NULL: it is a file */
-    uint64_t size;
+    uint64_t base, size;        /* of the archive in the file */
     pt2_entry *entries;
     uint32_t count;
     char *texts; /* all full names, and the root */

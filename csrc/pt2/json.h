@@ -13,6 +13,9 @@
 
 #define PT2_JSON_PADDING 4 /* zero bytes that yyjson needs after a text that it may change */
 
+/* A string of a document, for %s. */
+#define PT2_SHOWN_JSON(v) pt2_show(&(pt2_shown){{0}}, unsafe_yyjson_get_str(v), unsafe_yyjson_get_len(v))
+
 /* Nesting that is never allowed, whatever the limits say: recursion over a document stays within a small stack. */
 #define PT2_JSON_MAX_DEPTH 4000
 

@@ -502,22 +502,32 @@ static void open_payloads(opening *o, pt2_payloads *payloads, const char *folder
         (void)need(o, folder, p->model, config);
 }
 
+static void open_markers(opening *o)
+{
+    check_marker(o, "archive_format", "pt2");
+    check_marker(o, "archive_version", "0");
+    check_container_version(o);
+    check_byteorder(o);
+}
+
+static void open_both_payloads(opening *o)
+{
+    open_payloads(o, &o->program->weights, "data/weights/", "_weights_config.json", "pickled weights");
+    open_payloads(o, &o->program->constants, "data/constants/", "_constants_config.json", "pickled constants");
+}
+
 static void open_foldered(opening *o, const char *model)
 {
     pt2_program *p = o->program;
 
     if (find_model(o, model) < 0)
         return;
-    check_marker(o, "archive_format", "pt2");
-    check_marker(o, "archive_version", "0");
-    check_container_version(o);
-    check_byteorder(o);
+    open_markers(o);
     check_entries(o, false);
     p->model_entry = need(o, MODELS, p->model, ".json");
     if (p->model_entry)
         open_model(o);
-    open_payloads(o, &p->weights, "data/weights/", "_weights_config.json", "pickled weights");
-    open_payloads(o, &p->constants, "data/constants/", "_constants_config.json", "pickled constants");
+    open_both_payloads(o);
     p->sample_inputs = need(o, "data/sample_inputs/", p->model, ".pt");
     if (p->sample_inputs)
         (void)scan_pickle(o, p->sample_inputs, "sample inputs");
@@ -539,31 +549,61 @@ static const pt2_entry *flat_pickle(opening *o, const char *stem, const char *wh
     return e;
 }
 
+static void open_flat_payloads(opening *o)
+{
+    o->program->weights.pickle = flat_pickle(o, "serialized_state_dict", "pickled weights");
+    o->program->constants.pickle = flat_pickle(o, "serialized_constants", "pickled constants");
+}
+
+/* The one model that layout C has. */
+static int find_flat_model(opening *o, const char *model)
+{
+    o->program->layout = PT2_LAYOUT_C;
+    o->program->model = "model";
+    if (!model || strcmp(model, "model") == 0)
+        return 0;
+    return pt2_fail(o->report, PT2_MISSING_ENTRY, join(o, MODELS, model, ".json"), NULL,
+                    "an archive of the old layout has one model, called 'model'");
+}
+
 static void open_flat(opening *o, const char *model)
 {
     pt2_program *p = o->program;
 
-    p->layout = PT2_LAYOUT_C;
-    p->model = "model";
-    if (model && strcmp(model, "model") != 0) {
-        (void)pt2_fail(o->report, PT2_MISSING_ENTRY, join(o, MODELS, model, ".json"), NULL,
-                       "an archive of the old layout has one model, called 'model'");
+    if (find_flat_model(o, model) < 0)
         return;
-    }
     check_flat_version(o);
     check_entries(o, true);
     p->model_entry = need(o, FLAT_PROGRAM, "", "");
     if (p->model_entry)
         open_model(o);
-    p->weights.pickle = flat_pickle(o, "serialized_state_dict", "pickled weights");
-    p->constants.pickle = flat_pickle(o, "serialized_constants", "pickled constants");
+    open_flat_payloads(o);
     p->sample_inputs = flat_pickle(o, "serialized_example_inputs", "sample inputs");
 }
 
 /* ---- the whole ---- */
 
-pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs *exprs, const fe_allocator *a,
-                              pt2_report *r)
+static void open_payloads_only(opening *o, const char *model)
+{
+    if (pt2_archive_find(o->archive, FLAT_PROGRAM)) {
+        if (find_flat_model(o, model) == 0)
+            open_flat_payloads(o);
+    } else if (find_model(o, model) == 0) {
+        open_markers(o);
+        open_both_payloads(o);
+    }
+}
+
+static void open_all(opening *o, const char *model)
+{
+    if (pt2_archive_find(o->archive, FLAT_PROGRAM))
+        open_flat(o, model);
+    else
+        open_foldered(o, model);
+}
+
+static pt2_program *open_with(void (*open)(opening *o, const char *model), pt2_archive *archive, const char *model,
+                              fe_exprs *exprs, const fe_allocator *a, pt2_report *r)
 {
     pt2_program *p = fe_resize(a, NULL, sizeof *p);
     opening o = {.program = p, .archive = archive, .report = r};
@@ -576,15 +616,23 @@ pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs 
     *p = (pt2_program){.allocator = a, .archive = archive, .exprs = exprs};
     fe_arena_init(&p->arena, a);
     fe_buffer_init(&o.name, a);
-    if (pt2_archive_find(archive, FLAT_PROGRAM))
-        open_flat(&o, model);
-    else
-        open_foldered(&o, model);
+    open(&o, model);
     fe_buffer_clear(&o.name);
     if (r->errors == errors && !r->no_memory)
         return p;
     pt2_program_free(p);
     return NULL;
+}
+
+pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs *exprs, const fe_allocator *a,
+                              pt2_report *r)
+{
+    return open_with(open_all, archive, model, exprs, a, r);
+}
+
+pt2_program *pt2_program_open_payloads(pt2_archive *archive, const char *model, const fe_allocator *a, pt2_report *r)
+{
+    return open_with(open_payloads_only, archive, model, NULL, a, r);
 }
 
 static void free_cores(pt2_graph *g)
@@ -611,54 +659,6 @@ void pt2_program_free(pt2_program *p)
     pt2_json_clear(&p->constants.config);
     fe_arena_clear(&p->arena);
     fe_resize(a, p, 0);
-}
-
-/* Was the entry read to its end, and so checked, when the program was opened? */
-static bool was_read(const pt2_program *p, const pt2_entry *e)
-{
-    return e == p->model_entry || e == p->weights.entry || e == p->constants.entry;
-}
-
-static bool is_payload(const pt2_entry *e)
-{
-    return strncmp(e->name, "data/weights/", 13) == 0 || strncmp(e->name, "data/constants/", 15) == 0 ||
-           strncmp(e->name, "serialized_", 11) == 0;
-}
-
-/* Whether weights and constants together are more than so many bytes. */
-static bool are_large(const pt2_entry *entries, uint32_t count, uint64_t bytes)
-{
-    uint64_t left = bytes;
-
-    for (uint32_t i = 0; bytes && i < count; i++) {
-        if (!is_payload(&entries[i]))
-            continue;
-        if (entries[i].size > left)
-            return true;
-        left -= entries[i].size;
-    }
-    return false;
-}
-
-int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r)
-{
-    uint32_t count;
-    const pt2_entry *entries = pt2_archive_entries(p->archive, &count);
-    uint64_t left = bytes;
-    bool leave_payloads = are_large(entries, count, bytes);
-    int result = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const pt2_entry *e = &entries[i];
-        if (e->is_folder || was_read(p, e) || (bytes && e->size > left) || (leave_payloads && is_payload(e)))
-            continue;
-        left -= bytes ? e->size : 0;
-        if (pt2_archive_check(p->archive, e, r) < 0)
-            result = -1;
-        if (r->no_memory)
-            return -1;
-    }
-    return result;
 }
 
 /* ---- paths ---- */

@@ -4,8 +4,6 @@
 
 #include "program.h"
 
-#define PT2_PICKLE_SCANNED ((uint64_t)4 << 20) /* larger pickles are not looked into before they are asked for */
-
 /* ---- payload.c ---- */
 
 /* Make the table of weights or constants out of its config, whose document is checked. */
@@ -13,11 +11,12 @@ int pt2_payloads_read(pt2_program *p, pt2_payloads *payloads, pt2_report *r) FE_
 
 /* ---- pickle_scan.c ---- */
 
-/* Warn of what a pickle names beyond what rebuilds tensors: unpickling it would import and call that. what: the words
- * that the warning starts with. Nothing is run. */
-void pt2_pickle_scan(const unsigned char *data, size_t len, const char *what, const char *entry, pt2_report *r);
-/* The same for an entry that should be a torch.save file (or, raw: a plain pickle); another is warned of. */
+/* Warn of what an entry's pickle names beyond what rebuilds tensors: unpickling it would import and call that. Nothing is
+ * run, and memory is bounded whatever the size. The entry should be a torch.save file (or, raw: a plain pickle); another
+ * is warned of. what: the words that the warning starts with. */
 int pt2_pickle_scan_entry(pt2_archive *archive, const pt2_entry *e, bool raw, const char *what, const fe_allocator *a,
                           pt2_report *r) FE_MUST_CHECK;
+/* Warn that a pickle was not scanned, since inflating it would take too long. */
+void pt2_pickle_unseen(uint64_t size, const char *what, const char *entry, pt2_report *r);
 
 #endif

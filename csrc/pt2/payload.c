@@ -373,9 +373,13 @@ static int scan_pickle(reader *d, const pt2_payload *p)
 {
     char what[SHOWN_NAME];
 
-    if (p->kind == PT2_PAYLOAD_CUSTOM || !may_look(d, p->entry))
+    if (p->kind == PT2_PAYLOAD_CUSTOM)
         return 0;
     snprintf(what, sizeof what, "bytes of the pickled %s '%.100s'", d->constants ? "constant" : "weight", p->name);
+    if (p->entry->method != PT2_STORED && !may_look(d, p->entry)) {
+        pt2_pickle_unseen(p->entry->size, what, p->entry->name, d->report);
+        return 0;
+    }
     return pt2_pickle_scan_entry(d->program->archive, p->entry, p->kind == PT2_PAYLOAD_OPAQUE, what,
                                  d->program->allocator, d->report);
 }

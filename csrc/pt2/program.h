@@ -162,11 +162,9 @@ int pt2_each_model(const pt2_archive *archive, pt2_model_visitor visit, void *ct
 pt2_program *pt2_program_open(pt2_archive *archive, const char *model, fe_exprs *exprs, const fe_allocator *a,
                               pt2_report *r);
 void pt2_program_free(pt2_program *p); /* not the cores that the owner has taken (core = NULL); NULL is allowed */
-/* Read the entries that opening has not read whole (weights, constants, sample inputs, extra files, other models) once
- * each to their ends and check their CRCs, in the order of the archive, in constant memory. bytes: how many in all, 0: no
- * limit; an entry larger than what is left is passed over. When weights and constants together are more, none of them is
- * read: each is then checked by whoever touches it. */
-int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r) FE_MUST_CHECK;
+/* Weights and constants only, without a look at the program: the model's name, the payload tables, and the marker entries
+ * that tell how they are to be read. What it gives has no graph and no document. NULL: failed. */
+pt2_program *pt2_program_open_payloads(pt2_archive *archive, const char *model, const fe_allocator *a, pt2_report *r);
 
 /* ---- read.c ---- */
 
@@ -186,6 +184,18 @@ typedef enum {
 
 /* Check a program whose graphs are `root` (p->root, or the owner's view of them after edits). Adds every fault. */
 int pt2_program_verify(const pt2_program *p, const pt2_graph *root, pt2_level level, pt2_report *r) FE_MUST_CHECK;
+
+/* ---- check.c ---- */
+
+/* Read the entries that opening has not read whole (weights, constants, sample inputs, extra files, other models) once
+ * each to their ends and check their CRCs, in the order of the archive, in constant memory. bytes: how many in all, 0: no
+ * limit; an entry larger than what is left is passed over. When weights and constants together are more, none of them is
+ * read: each is then checked by whoever touches it. */
+int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r) FE_MUST_CHECK;
+/* Open, read and verify one model of an archive, or (model NULL) all of them, and with `contents` read every entry to its
+ * end. Adds every fault; -1 when there is an error, or no memory. */
+int pt2_check(pt2_archive *archive, const char *model, pt2_level level, bool contents, const fe_reserved *reserved,
+              const fe_allocator *a, pt2_report *r) FE_MUST_CHECK;
 
 /* ---- write.c ---- */
 

@@ -358,7 +358,8 @@ int pt2_read_subgraph(pt2_graph_reader *g, yyjson_val *argument, const pt2_argum
     const char *fault = pt2_subgraph_name_fault(text, unsafe_yyjson_get_len(name));
 
     if (fault)
-        pt2_fail_node(g->reader->report, PT2_NAME, path, at->node, "a subgraph can't be called '%s': %s", text, fault);
+        pt2_fail_node(g->reader->report, PT2_NAME, path, at->node, "a subgraph can't be called '%s': %s",
+                      PT2_SHOWN_JSON(name), fault);
     fe_string *known = pt2_read_text(g->reader, &g->names, text, unsafe_yyjson_get_len(name));
     if (!known)
         return -1;
@@ -366,7 +367,8 @@ int pt2_read_subgraph(pt2_graph_reader *g, yyjson_val *argument, const pt2_argum
         return add_subgraph(g, known, json, at, text);
     if (!same_json(g->graph->subgraphs[known->owner]->json, json))
         pt2_fail_node(g->reader->report, PT2_GRAPH, path, at->node,
-                      "a second subgraph is called '%s', and it is another graph; give it a name of its own", text);
+                      "a second subgraph is called '%s', and it is another graph; give it a name of its own",
+                      PT2_SHOWN_JSON(name));
     return 0;
 }
 

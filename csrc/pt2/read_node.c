@@ -7,8 +7,6 @@
  */
 #include "read.h"
 
-#define SHOWN 1000 /* bytes of a text of the file in a message */
-
 /* ---- appending ---- */
 
 static int reserve_node(pt2_graph_reader *g)
@@ -48,8 +46,8 @@ void pt2_read_check_name(pt2_graph_reader *g, const char *text, size_t len, cons
     const char *fault = pt2_name_fault(text, len);
 
     if (fault)
-        pt2_fail_node(g->reader->report, PT2_NAME, path, NULL, "the name '%.*s' can't stand in code: %s",
-                      (int)(len < SHOWN ? len : SHOWN), text, fault);
+        pt2_fail_node(g->reader->report, PT2_NAME, path, NULL, "the name '%s' can't stand in code: %s",
+                      pt2_show(&(pt2_shown){{0}}, text, len), fault);
 }
 
 static bool equals(const fe_string *s, yyjson_val *v)
@@ -73,7 +71,7 @@ static int exact_name(pt2_graph_reader *g, yyjson_val *defines, fe_string *wante
         *name = s;
     else
         pt2_fail_node(g->reader->report, PT2_GRAPH, path, text,
-                      "'%s' is defined here for the second time in this graph", text);
+                      "'%s' is defined here for the second time in this graph", pt2_show(&(pt2_shown){{0}}, text, len));
     return 0;
 }
 
@@ -238,7 +236,7 @@ static int check_repeats(pt2_graph_reader *g, const json_node *n)
         }
         if (again)
             pt2_fail_node(g->reader->report, PT2_GRAPH, PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "name"),
-                          n->shown, "the argument '%s' is given twice", text);
+                          n->shown, "the argument '%s' is given twice", pt2_show(&(pt2_shown){{0}}, text, len));
     }
     if (!few)
         fe_reserved_clear(&many.strings);
@@ -275,7 +273,7 @@ static size_t count_positional(pt2_graph_reader *g, const json_node *n)
             if (keyword && in.kind == POSITIONAL && has_schema(&callee))
                 pt2_warn_node(g->reader->report, PT2_GRAPH, PT2_KEY(PT2_INDEX(PT2_KEY(n->path, "inputs"), i), "kind"),
                               n->shown, "the positional argument '%s' stands after a keyword argument",
-                              unsafe_yyjson_get_str(in.name));
+                              PT2_SHOWN_JSON(in.name));
         } else {
             keyword = true;
         }
@@ -321,7 +319,7 @@ static void check_keyword(pt2_graph_reader *g, const json_node *n, yyjson_val *n
 {
     if (!pt2_is_identifier(unsafe_yyjson_get_str(name), unsafe_yyjson_get_len(name)))
         pt2_fail_node(g->reader->report, PT2_NAME, path, n->shown, "the keyword argument '%s' is not an identifier",
-                      unsafe_yyjson_get_str(name));
+                      PT2_SHOWN_JSON(name));
 }
 
 static int read_arguments(pt2_graph_reader *g, const json_node *n, fe_seq **args, fe_seq **kwargs)
@@ -596,7 +594,7 @@ static void check_names(pt2_graph_reader *g, const json_node *n, yyjson_val *res
     if (n->name && result && !same)
         pt2_warn_node(g->reader->report, PT2_GRAPH, path, n->shown,
                       "the node is called '%s' but its result '%s'; the result's name counts", n->shown,
-                      unsafe_yyjson_get_str(result));
+                      PT2_SHOWN_JSON(result));
 }
 
 /* What comes of the node's results beside the node itself. */

@@ -224,7 +224,7 @@ static void check_parameters(signature_reader *s, yyjson_val *names, const pt2_p
         const char *fault = pt2_name_fault(unsafe_yyjson_get_str(v), unsafe_yyjson_get_len(v));
         if (fault)
             pt2_fail(s->g->reader->report, PT2_NAME, NULL, PT2_INDEX(path, i), "the parameter '%s' %s",
-                     unsafe_yyjson_get_str(v), fault);
+                     PT2_SHOWN_JSON(v), fault);
     }
 }
 
@@ -274,7 +274,7 @@ static int check_calls(signature_reader *s, yyjson_val *calls)
             fail(s, PT2_KEY(entry, "fqn"), "the first entry is the program's own, its name must be empty, not", fqn);
         else if (!is_module_name(unsafe_yyjson_get_str(fqn), unsafe_yyjson_get_len(fqn)))
             pt2_warn(s->g->reader->report, PT2_SIGNATURE, NULL, PT2_KEY(entry, "fqn"), "odd name of a module: '%s'",
-                     unsafe_yyjson_get_str(fqn));
+                     PT2_SHOWN_JSON(fqn));
         if (i == 0 && !call)
             fail(s, PT2_KEY(entry, "signature"), "the first entry must tell how the program is called", NULL);
         if (call && check_call(s, call, i == 0, PT2_KEY(entry, "signature")) < 0)

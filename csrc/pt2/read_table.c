@@ -203,7 +203,7 @@ static int read_table(pt2_graph_reader *g, const value_table *t)
             origin->value = v;
         else
             pt2_warn_node(g->reader->report, PT2_GRAPH, PT2_KEY_OF(&path, key), unsafe_yyjson_get_str(key),
-                          "'%s' has an entry here, but nothing of this kind defines it", unsafe_yyjson_get_str(key));
+                          "'%s' has an entry here, but nothing of this kind defines it", PT2_SHOWN_JSON(key));
         check_entry(g->reader, v, t->kind, defined, PT2_KEY_OF(&path, key));
         if (g->reader->report->no_memory)
             return -1;

@@ -102,8 +102,7 @@ static fe_value named(pt2_graph_reader *g, yyjson_val *name, const pt2_argument_
     if (id != FE_NONE_ID)
         return (fe_value){.kind = FE_NODE, .as.node = id};
     pt2_fail_node(g->reader->report, PT2_GRAPH, at->place, at->node,
-                  "'%s' is used here, but nothing before this place in the graph defines it",
-                  unsafe_yyjson_get_str(name));
+                  "'%s' is used here, but nothing before this place in the graph defines it", PT2_SHOWN_JSON(name));
     return (fe_value){.kind = FE_NONE};
 }
 
@@ -209,7 +208,7 @@ static int target_object(pt2_graph_reader *g, const char *text, size_t len, cons
             g->reader->report, PT2_TARGET, path, node,
             "'%s' is no operator or function that an exported program may call; nothing is looked up or called "
             "by this name",
-            text);
+            pt2_show(&(pt2_shown){{0}}, text, len));
     return new_object(g, (pt2_object){.kind = PT2_OBJECT_TARGET, .text = text}, &s->owner);
 }
 

@@ -98,6 +98,23 @@ static void add_escaped(fe_buffer *out, const char *text, size_t len)
     }
 }
 
+const char *pt2_show(pt2_shown *out, const char *text, size_t len)
+{
+    static const char nul[] = "\\x00";
+    size_t at = 0;
+
+    for (size_t i = 0; i < len && at < sizeof out->text - sizeof nul; i++) {
+        if (text[i]) {
+            out->text[at++] = text[i];
+        } else {
+            memcpy(out->text + at, nul, sizeof nul - 1);
+            at += sizeof nul - 1;
+        }
+    }
+    out->text[at] = '\0';
+    return out->text;
+}
+
 static bool is_plain_key(const char *key, size_t len)
 {
     for (size_t i = 0; i < len; i++) {

@@ -110,8 +110,15 @@ typedef struct pt2_path {
     size_t index;
 } pt2_path;
 
+/* A text of the file that may hold NULs, by which a %s would end: its first bytes, with \x00 in the place of each. */
+typedef struct {
+    char text[304];
+} pt2_shown;
+const char *pt2_show(pt2_shown *out, const char *text, size_t len);
+#define PT2_SHOWN(string) pt2_show(&(pt2_shown){{0}}, (string)->data, (string)->len)
+
 /* Add a fault. entry NULL: the report's; path and node may be NULL. The message is a printf text; pass texts of the file
- * through %s (or %.*s) as they are. Both return -1, so that a failing function can end with `return pt2_fail(...)`. */
+ * through %s (or %.*s) as they are, names that may hold a NUL through PT2_SHOWN. Both return -1, so that a failing function can end with `return pt2_fail(...)`. */
 int pt2_fail(pt2_report *r, pt2_kind kind, const char *entry, const pt2_path *path, const char *format, ...)
     FE_PRINTF(5, 6);
 int pt2_fail_node(pt2_report *r, pt2_kind kind, const pt2_path *path, const char *node, const char *format, ...)

@@ -421,7 +421,7 @@ static void check_device_type(checker *c, yyjson_val *v, const pt2_path *path)
     if (!yyjson_is_str(v))
         wrong_type(c, v, "a string", path);
     else if (!pt2_is_device_type(unsafe_yyjson_get_str(v), unsafe_yyjson_get_len(v)))
-        c->result = pt2_fail(c->report, PT2_JSON_ENUM, NULL, path, "'%s' is no device type", unsafe_yyjson_get_str(v));
+        c->result = pt2_fail(c->report, PT2_JSON_ENUM, NULL, path, "'%s' is no device type", PT2_SHOWN_JSON(v));
 }
 
 #define MAX_DEVICE_INDEX 127 /* c10::DeviceIndex has 8 bits */
@@ -614,8 +614,8 @@ static void check_union(checker *c, yyjson_val *v, type_id type, const pt2_path 
     }
     at = find_field(t, key, 0);
     if (at == t->count) {
-        c->result = pt2_fail(c->report, PT2_JSON_UNION, NULL, path, "%s has no kind '%.100s'", t->name,
-                             unsafe_yyjson_get_str(key));
+        c->result =
+            pt2_fail(c->report, PT2_JSON_UNION, NULL, path, "%s has no kind '%.100s'", t->name, PT2_SHOWN_JSON(key));
         return;
     }
     child.key = t->fields[at].name;

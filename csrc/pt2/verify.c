@@ -148,7 +148,8 @@ static void check_name(pt2_verifier *v, const pt2_scope *s, uint32_t id)
 
     if (fault)
         pt2_verify_node(v, s, PT2_NAME, PT2_ERROR, id, NULL,
-                        "'%.200s' can't be the name of a node: %s; rename the node", name ? name->data : "", fault);
+                        "'%.200s' can't be the name of a node: %s; rename the node", name ? PT2_SHOWN(name) : "",
+                        fault);
 }
 
 static void check_order(pt2_verifier *v, const pt2_scope *s)
@@ -229,7 +230,7 @@ static void check_subgraphs(pt2_verifier *v, const pt2_scope *s)
                 v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
                 "'%.200s' takes '%.200s', which is no subgraph of this graph; an exported program gets weights "
                 "through inputs and keeps only subgraphs as attributes",
-                name_of(s, id), text ? text->data : "");
+                name_of(s, id), text ? PT2_SHOWN(text) : "");
     }
     for (uint32_t i = 0; i < s->graph->subgraph_count; i++) {
         const char *name = subgraph_name(s, i);

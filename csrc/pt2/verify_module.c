@@ -139,7 +139,7 @@ static int report_missing(checker *c, wanted_names *w, yyjson_val *name, const p
             c->v, PT2_SIGNATURE, PT2_ERROR, NULL, path, NULL,
             "the module call graph names '%.300s', but the graph has no such node any more; keep the node, or "
             "export without preserving this module's signature",
-            yyjson_get_str(name));
+            PT2_SHOWN(t));
     return 0;
 }
 

@@ -60,7 +60,7 @@ static void missing(checker *c, const fe_spec *spec, const char *tag, const char
     pt2_verify_spec_path(&path, spec, true, tag, key);
     pt2_verify_fault(c->v, PT2_SIGNATURE, PT2_ERROR, NULL, path.path, name ? name->data : NULL,
                      "the %s '%.300s' is not among the %s; add it, or remove the input that stands for it", what,
-                     spec->target->data, where);
+                     PT2_SHOWN(spec->target), where);
 }
 
 /* ---- against the graph ---- */
@@ -215,7 +215,7 @@ static int check_buffer(checker *c, const fe_spec *spec)
             spec->node < g->node_count ? g->details[spec->node].name->data : NULL,
             "the buffer '%.300s' is called non-persistent, but is stored among the weights; one of the two is "
             "wrong",
-            spec->target->data);
+            PT2_SHOWN(spec->target));
     }
     if (weight)
         return check_tensor(c, &program->weights, weight, spec);

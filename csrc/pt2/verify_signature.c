@@ -159,10 +159,10 @@ static int check_target(checker *c, const fe_spec *spec)
     const char *fault = fqn_fault(spec->target->data, spec->target->len);
     if (fault)
         spec_fault(c, PT2_ERROR, spec, true, true, "the name '%.300s' %s; a name looks like layers.0.weight",
-                   spec->target->data, fault);
+                   PT2_SHOWN(spec->target), fault);
     else if (c->v->strict && !pt2_is_fqn(spec->target->data, spec->target->len))
         spec_fault(c, PT2_WARNING, spec, true, true, "odd name: '%.300s' can't be written as attributes of a module",
-                   spec->target->data);
+                   PT2_SHOWN(spec->target));
     if (!table)
         return 0;
     fe_string *t = pt2_verify_intern(c->v, table, spec->target->data, spec->target->len);
@@ -170,7 +170,7 @@ static int check_target(checker *c, const fe_spec *spec)
         return -1;
     if (t->owner != FE_NONE_ID && c->v->strict)
         spec_fault(c, PT2_ERROR, spec, true, true, "two inputs stand for '%.300s'; use one of them everywhere",
-                   spec->target->data);
+                   PT2_SHOWN(spec->target));
     t->owner = 0;
     return 0;
 }
@@ -285,7 +285,7 @@ static void check_mutation(checker *c, const fe_spec *spec)
             c->v, PT2_SIGNATURE, PT2_ERROR, NULL, path.path, name_of(c, spec->node),
             "this output is for the %s '%.300s', but no input stands for one of that name; remove the output, or "
             "name another %s",
-            f->what, spec->target->data, f->what);
+            f->what, PT2_SHOWN(spec->target), f->what);
     }
 }
 

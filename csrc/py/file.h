@@ -37,11 +37,16 @@ PyObject *report_to_list(const pt2_report *r);
 /* Raise what a report with an error stands for; returns NULL. */
 PyObject *raise_report(const module_state *st, const pt2_report *r);
 
+/* ---- survey.c ---- */
+
+/* A table of weights or constants: (list of tuples, name of the entry that holds them pickled, or None). */
+PyObject *payloads_to_python(const pt2_payloads *payloads);
+
 /* ---- json.c ---- */
 
 PyObject *json_to_python(yyjson_val *v);
 
 extern PyType_Spec archive_spec, program_spec, expr_spec;
-extern PyMethodDef file_functions[];
+extern PyMethodDef file_functions[], survey_functions[];
 
 #endif

@@ -171,37 +171,6 @@ static PyObject *Program_json(PyObject *o, PyObject *const *args, Py_ssize_t nar
 
 /* ---- payloads ---- */
 
-static PyObject *int64_tuple(const int64_t *items, uint32_t count)
-{
-    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
-
-    for (uint32_t i = 0; tuple && i < count; i++) {
-        PyObject *item = PyLong_FromLongLong(items[i]);
-        if (!item)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, item);
-    }
-    return tuple;
-}
-
-static PyObject *payload_to_tuple(const pt2_payload *p)
-{
-    PyObject *name = PyUnicode_DecodeUTF8(p->name, (Py_ssize_t)p->name_len, NULL);
-    PyObject *sizes = int64_tuple(p->sizes, p->sizes ? p->ndim : 0);
-    PyObject *strides = int64_tuple(p->strides, p->strides ? p->ndim : 0);
-
-    if (!name || !sizes || !strides) {
-        Py_XDECREF(name);
-        Py_XDECREF(sizes);
-        Py_XDECREF(strides);
-        return NULL;
-    }
-    return Py_BuildValue("(NiOOsiiNNLz)", name, (int)p->kind, p->is_param ? Py_True : Py_False,
-                         p->requires_grad ? Py_True : Py_False, p->entry->name, (int)p->dtype, (int)p->layout, sizes,
-                         strides, (long long)p->offset, p->device);
-}
-
 PyDoc_STRVAR(
     program_payloads_doc,
     "payloads($self, constants, /)\n--\n\n"
@@ -212,17 +181,8 @@ static PyObject *Program_payloads(PyObject *o, PyObject *constants)
 {
     const pt2_program *p = ((ProgramObject *)o)->program;
     int which = PyObject_IsTrue(constants);
-    const pt2_payloads *payloads = which ? &p->constants : &p->weights;
-    PyObject *list = which < 0 ? NULL : PyList_New((Py_ssize_t)payloads->count);
 
-    for (uint32_t i = 0; list && i < payloads->count; i++) {
-        PyObject *item = payload_to_tuple(&payloads->items[i]);
-        if (!item)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
-    }
-    return list ? Py_BuildValue("(Nz)", list, payloads->pickle ? payloads->pickle->name : NULL) : NULL;
+    return which < 0 ? NULL : payloads_to_python(which ? &p->constants : &p->weights);
 }
 
 PyDoc_STRVAR(program_check_payloads_doc, "check_payloads($self, bytes, /)\n--\n\n"

@@ -178,6 +178,7 @@ typedef struct {
     const char *name;
     size_t name_len; /* 0: of the string */
     const char *content;
+    size_t content_len; /* 0: of the string */
     uint16_t method, flags, needed;
     uint32_t attributes;
     const char *local_extra, *central_extra;
@@ -201,7 +202,7 @@ static inline void put_record(fe_buffer *b, const hand_entry *e, bool is_local, 
 {
     size_t name_len = e->no_name ? 0 : e->name_len ? e->name_len : strlen(e->name);
     const char *content = e->content ? e->content : "";
-    size_t len = strlen(content);
+    size_t len = e->content_len ? e->content_len : strlen(content);
 
     put(b, is_local ? 0x04034b50 : 0x02014b50, 4);
     put(b, 20, is_local ? 0 : 2);
@@ -234,7 +235,7 @@ static inline void hand_add(hand_zip *z, hand_entry e)
         fe_buffer_char(&z->out, 'g');
     put_record(&z->directory, &e, false, z->out.len);
     put_record(&z->out, &e, true, 0);
-    fe_buffer_text(&z->out, content);
+    fe_buffer_add(&z->out, content, e.content_len ? e.content_len : strlen(content));
     z->count++;
 }
 

@@ -533,17 +533,20 @@ static const char *scanned(const char *data, size_t len)
     static char text[2000];
     pt2_report r;
     size_t at = 0;
-    unsigned char *copy = malloc(len ? len : 1); /* of its very length */
+    hand_zip z = hand_new();
 
-    CHECK(copy);
-    memcpy(copy, data, len);
+    hand_add(&z, (hand_entry){.name = "R/entry", .content = data, .content_len = len});
+    bytes b = hand_end(&z, "", 0);
     pt2_report_init(&r, &fe_libc_allocator, NULL);
-    pt2_pickle_scan(copy, len, "it", "entry", &r);
+    pt2_archive *archive = pt2_archive_open_bytes(b.data, b.len, &fe_libc_allocator, &r);
+    CHECK(archive);
+    DO(pt2_pickle_scan_entry(archive, pt2_archive_find(archive, "entry"), true, "it", &fe_libc_allocator, &r));
     text[0] = '\0';
     for (uint32_t i = 0; i < r.count; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? "; " : "", r.items[i].message);
     pt2_report_clear(&r);
-    free(copy);
+    pt2_archive_close(archive);
+    free(b.data);
     return text;
 }
 
@@ -572,8 +575,9 @@ static void test_pickle_scan(void)
         "it: the pickle calls b.b; it: the pickle calls b.b; it: the pickle calls b.b; it: the pickle calls b.b");
     CHECK_SCAN("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                "cos\nx\n",
-               ""); /* a length past the end */
-    CHECK_SCAN("cos", "");
+               "it: this is no whole pickle"); /* a length past the end */
+    CHECK_SCAN("cos", "it: this is no whole pickle");
+    CHECK_SCAN("\x80\x04\x8c\x02os\x8c\x05mkdirNNN\x93.", "it: the pickle calls something whose name it computes");
     for (size_t len = 0; len < 27; len++) /* never past the end */
         (void)scanned(cut, len);
     for (int op = 0; op < 256; op++) {
