@@ -1,6 +1,6 @@
 """python -m fastexport: the same as the command fastexport."""
 
-from fastexport._cli import main
+from fastexport._command.main import console
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(console())

@@ -7,12 +7,16 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 # Control characters but newline and tab, and characters that turn text round or hide in it.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+
+# What runners of CI (GitHub, Azure, TeamCity) take for a command: the first where a line begins, the second anywhere.
+_COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
 
 
 def escape(text: str) -> str:
@@ -26,16 +30,46 @@ def escape(text: str) -> str:
     return _HIDDEN.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
+def inert(text: str, form: str = "\\x{:02x}") -> str:
+    r"""A text in whose lines a runner of CI finds no command of its own.
+
+    Args:
+        text: lines of output.
+        form: how a character is written that would begin a command.
+
+    >>> inert("::error::x\n  ::x ##[group] torch::nn")
+    '\\x3a:error::x\n  \\x3a:x \\x23#[group] torch::nn'
+    """
+    if "::" not in text and "##" not in text:
+        return text
+    return _COMMAND.sub(lambda match: (match[1] or "") + form.format(ord(match[0][-1])), text)
+
+
+def emit(text: str) -> None:
+    """Lines on stdout that are escaped already."""
+    print(inert(text))
+
+
 def write(text: str) -> None:
     """A line, or lines, on stdout."""
-    print(escape(text))
+    emit(escape(text))
+
+
+def write_markup(text: str) -> None:
+    """Lines of HTML or XML on stdout: the same whatever encoding that has."""
+    print(inert(text, "&#{};").encode("ascii", "xmlcharrefreplace").decode())
 
 
 def write_json(value: Any) -> None:
     """A JSON document on stdout."""
+    print(json_text(value, indent=2))
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """A value as JSON, in which no runner of CI finds a command."""
     import json
 
-    print(json.dumps(value, indent=2))
+    return inert(json.dumps(value, **options), "\\u{:04x}")
 
 
 def write_table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
@@ -48,54 +82,35 @@ def write_table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Non
         cells = [
             escape(cell).rjust(widths[i]) if i in right else escape(cell).ljust(widths[i]) for i, cell in enumerate(row)
         ]
-        print("  ".join(cells).rstrip())
+        emit("  ".join(cells).rstrip())
 
 
-def complain_of_name(message: str, names: Sequence[str], name: str) -> int:
-    """Say on stderr that a name is unknown, and which ones are like it; the exit code for that."""
+def complain(message: object) -> None:
+    """A message of ours on stderr, unless that is full or gone: then the exit code has to do."""
+    with suppress(OSError):
+        print(f"fastexport: {inert(escape(str(message)))}", file=sys.stderr)
+
+
+def complain_of_name(message: str, names: Sequence[str], name: str) -> None:
+    """Say on stderr that a name is unknown, and which ones are like it."""
     import difflib
 
     close = difflib.get_close_matches(name, names, 3)
-    hint = f"; did you mean {', '.join(close)}?" if close else ""
-    print(f"fastexport: {escape(message + hint)}", file=sys.stderr)
-    return 2
+    complain(message + (f"; did you mean {', '.join(close)}?" if close else ""))
 
 
 def use_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal and nobody asked for plain text (NO_COLOR, TERM=dumb)."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    """Whether colours are wanted on a stream: NO_COLOR says no, FORCE_COLOR yes, and else a terminal gets them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def colour(text: str, code: int, stream: TextIO) -> str:
     """The text in a colour of ANSI's, where the stream shows colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if use_colour(stream) else text
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Write a file that takes its name only when it is whole. A link stays one, and a pipe or device is written to."""
-    import stat
-    import tempfile
-
-    path = os.path.realpath(path)
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        mode = stat.S_IFREG | 0o666 & ~umask
-    if not stat.S_ISREG(mode):
-        with open(path, "wb") as file:
-            file.write(data)
-        return
-    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(path))
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(name, stat.S_IMODE(mode))
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 class Progress:
