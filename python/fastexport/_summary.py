@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastexport._dtypes import DType
@@ -17,22 +18,31 @@ _WIDTH = 100  # of a list of names, in characters
 
 def summary(program: ExportedProgram) -> str:
     """The kind of file, the size of the graph, what goes in and out, and the weights."""
-    major, minor = program.schema_version
-    lines = [
-        f"ExportedProgram: {program.dialect} dialect, schema {major}.{minor}, torch {program.torch_version}",
-        f"  nodes    {nodes_line(program)}",
-        f"  inputs   {_values(program, program.graph_signature.user_inputs)}",
-        f"  outputs  {_values(program, program.graph_signature.user_outputs)}",
-    ]
-    if len(program.graph_signature.input_specs) > len(program.graph_signature.user_inputs):
-        lines.append(f"  weights  {weights_line(program)}")
+    lines = [f"ExportedProgram: {about(program)}", *(f"  {name:<9}{text}" for name, text in facts(program))]
+    return "\n".join(lines)
+
+
+def about(program: ExportedProgram) -> str:
+    """The dialect, and what wrote the program."""
+    version = program._program.json("model", "schema_version")
+    source = f"schema {version['major']}.{version['minor']}, torch" if version else "from torch"
+    return f"{program.dialect} dialect, {source} {program.torch_version}"
+
+
+def facts(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    """The lines of a summary: names and texts."""
+    signature = program.graph_signature
+    yield "nodes", nodes_line(program)
+    yield "inputs", _values(program, signature.user_inputs)
+    yield "outputs", _values(program, signature.user_outputs)
+    if len(signature.input_specs) > len(signature.user_inputs):
+        yield "weights", weights_line(program)
     ranges = program.range_constraints
     if ranges:
-        lines.append(f"  ranges   {_cut(f'{key}: {value}' for key, value in ranges.items())}")
+        yield "ranges", _cut(f"{key}: {value}" for key, value in ranges.items())
     warnings = len(program.faults)
     if warnings:
-        lines.append(f"  noted    {warnings} warning{'s' * (warnings > 1)}: see .faults")
-    return "\n".join(lines)
+        yield "noted", f"{warnings} warning{'s' * (warnings > 1)}: see .faults"
 
 
 def nodes_line(program: ExportedProgram) -> str:
@@ -59,10 +69,14 @@ def weights_line(program: ExportedProgram) -> str:
         (len(signature.lifted_custom_objs), "custom objects"),
     )
     names = ", ".join(f"{count} {what}" for count, what in counts if count)
-    if program._program.layout != "A":
+    if getattr(program._program, "layout", "A") != "A":
         return f"{names} (pickled)"
-    sizes = sizes_by_dtype(program.state_dict)
-    sizes.update(sizes_by_dtype(program.constants))
+    from fastexport._weight_facts import weights_of
+
+    sizes: Counter[str] = Counter()
+    for weight in weights_of(program):
+        if weight.dtype is not None:
+            sizes[weight.dtype] += weight.nbytes
     return f"{names}; {', '.join(f'{size_text(size)} {name}' for name, size in sizes.items()) or '0 bytes'}"
 
 
@@ -104,7 +118,7 @@ def size_text(size: float) -> str:
     ('512 B', '1.0 MiB')
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
+        if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
@@ -119,7 +133,7 @@ def _value(program: ExportedProgram, name: Any) -> str:
         node = program.graph.node(name)
     except (KeyError, TypeError):
         return repr(name)
-    value = node.meta.get("val")
+    value = program._without_torch(node.meta.get("val"))
     return f"{name}: {value}" if value is not None else name
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fastexport import _core
+from fastexport._graph import Graph
 
 if TYPE_CHECKING:
+    from fastexport._core import Node
     from fastexport._program import ExportedProgram
 
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what torch notes for a node that belongs to no module
+_STACK = "nn_module_stack"
+_Modules = list[tuple[str, str]]  # path and class of each, from the outermost
 _MOST_PARTS = 100  # of a path: a file may say anything, and trees are walked by recursion
 
 
@@ -22,7 +28,8 @@ class Module:
         type: its class, as the file names it, or "".
         children: the modules in it, by name.
         operators: how many calls of each operator stand in it, without those of its children.
-        parameters: elements of its own parameters.
+        parameters: elements of its own parameters; of tied ones, in the module of the first.
+        bytes: of its own parameters, buffers and constants, likewise.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,10 +38,14 @@ class Module:
         self.children: dict[str, Module] = {}
         self.operators: Counter[str] = Counter()
         self.parameters = 0
+        self.bytes = 0
 
     def child(self, name: str) -> Module:
         """The module in it of that name, made when it is new."""
-        return self.children.setdefault(name, Module(name))
+        found = self.children.get(name)
+        if found is None:
+            found = self.children[name] = Module(name)
+        return found
 
     def at(self, path: str) -> Module:
         """The module at a dotted path below it; what nests too deep for any model is one part."""
@@ -51,33 +62,137 @@ class Module:
         """Parameters in it and below."""
         return self.parameters + sum(child.total_parameters() for child in self.children.values())
 
+    def total_bytes(self) -> int:
+        """Bytes of parameters, buffers and constants in it and below."""
+        return self.bytes + sum(child.total_bytes() for child in self.children.values())
+
     def shape(self) -> tuple[object, ...]:
         """What makes two modules look the same: class, operators, parameters and children; not their own names."""
         children = tuple((name, child.shape()) for name, child in self.children.items())
-        return self.type, tuple(sorted(self.operators.items())), self.parameters, children
+        return self.type, tuple(sorted(self.operators.items())), self.parameters, self.bytes, children
+
+    def groups(self, fold: bool = True) -> list[list[Module]]:
+        """The modules in it; brothers in a row that look the same are one group."""
+        groups: list[list[Module]] = []
+        last = None
+        for child in self.children.values():
+            shape = child.shape() if fold else None
+            if fold and groups and shape == last:
+                groups[-1].append(child)
+            else:
+                groups.append([child])
+            last = shape
+        return groups
 
 
-def module_tree(program: ExportedProgram) -> Module:
-    """The tree of a program; its root is the program's own module."""
+def module_tree(g: ExportedProgram | Graph, owner: Any = None) -> Module:
+    """The tree of a program or graph; its root is the program's own module.
+
+    What is in subgraphs counts in the module that calls them, but where its nodes tell modules of their own.
+
+    Args:
+        g: the program or graph.
+        owner: the module that has the weights of a graph.
+    """
+    graph = g if isinstance(g, Graph) else g.graph
     root = Module("")
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        module = root
-        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
-            if kind == _NO_MODULE:
-                continue
-            module = root.at(_plain(path))
-            module.type = kind.rsplit(".", 1)[-1]
-        module.operators[getattr(node.target, "__name__", str(node.target))] += 1
-    for name, value in program.state_dict.described():
-        if getattr(value, "is_param", False):
-            path, _, _ = name.rpartition(".")
-            count = 1
-            for size in getattr(value, "sizes", getattr(value, "shape", ())):
-                count *= size
-            root.at(path).parameters += count
+    known: dict[str, Module] = {}
+    deque(all_graphs(graph), maxlen=0)  # it has an end
+    left: list[tuple[Graph, _Modules]] = [(graph, [])]
+    while left:
+        each, place = left.pop()
+        for node, modules in _calls(each):
+            module = root
+            for path, kind in modules or place:
+                found = known.get(path)
+                module = known[path] = root.at(path) if found is None else found
+                module.type = kind.rsplit(".", 1)[-1]
+            name = getattr(node.target, "__name__", None)
+            module.operators[str(node.target) if name is None else name] += 1
+        left += _subgraphs_at(each, place)
+    _count_weights(root, g if owner is None else owner)
     return root
+
+
+def all_graphs(graph: Graph) -> Iterator[Graph]:
+    """A graph and all below it, each as often as it stands there.
+
+    Raises:
+        RecursionError: a graph stands below itself.
+    """
+    around: set[int] = set()  # by id: graphs that look the same are equal
+    left = [(graph, False)]
+    while left:
+        each, is_done = left.pop()
+        if is_done:
+            around.remove(id(each))
+            continue
+        if id(each) in around:
+            raise RecursionError("a graph is among its own subgraphs")
+        yield each
+        around.add(id(each))
+        left.append((each, True))
+        left += [(inner, False) for inner in reversed((each.subgraphs or {}).values())]
+
+
+def _subgraphs_at(graph: Graph, place: _Modules) -> Iterator[tuple[Graph, _Modules]]:
+    """The subgraphs of a graph, last one first, with the modules that the first call of each stands in.
+
+    Args:
+        place: those that the graph itself is called in.
+    """
+    subgraphs = graph.subgraphs or {}
+    places: dict[str, _Modules] = {}
+    for node in (*graph.find_nodes(op="get_attr"), *graph.find_nodes(op="call_module")) if subgraphs else ():
+        if node.target in subgraphs and node.target not in places:
+            caller = next(iter(node.users), node) if node.op == "get_attr" else node
+            places[node.target] = list(modules_of(caller)) or place
+    return ((subgraphs[path], places.get(path, place)) for path in reversed(subgraphs))
+
+
+def _calls(graph: Graph) -> Iterator[tuple[Node, _Modules]]:
+    """The calls of a graph with their `modules_of`; what a file says is not decoded node by node."""
+    from fastexport._meta_json import decode_metadata
+
+    known: dict[str, _Modules] = {}  # by the text in the file
+    for node, (_, _, stack, _) in zip(graph.nodes, _core.level_facts(graph), strict=True):
+        if node.op not in ("call_function", "call_method", "call_module"):
+            continue
+        if stack is None:
+            modules = []
+        elif stack is False:
+            modules = list(modules_of(node))
+        elif stack in known:
+            modules = known[stack]
+        else:
+            modules = known[stack] = list(_modules_in(decode_metadata({_STACK: stack}).get(_STACK)))
+        yield node, modules
+
+
+def modules_of(node: Node) -> Iterator[tuple[str, str]]:
+    """Path and class of each module that a node stands in, from the outermost; whatever else the meta holds."""
+    return _modules_in(node.meta.get(_STACK))
+
+
+def _modules_in(stack: Any) -> Iterator[tuple[str, str]]:
+    for entry in stack.values() if isinstance(stack, dict) else ():
+        if isinstance(entry, tuple | list) and len(entry) == 2 and entry[1] != _NO_MODULE:
+            path, kind = entry
+            kind = kind.__qualname__ if isinstance(kind, type) else kind
+            if isinstance(path, str) and isinstance(kind, str):
+                yield _plain(path), kind
+
+
+def _count_weights(root: Module, owner: Any) -> None:
+    from fastexport._weight_facts import weights_of
+
+    seen = set()
+    for weight in weights_of(owner):
+        if weight.dtype is not None and weight.key not in seen:
+            seen.add(weight.key)
+            module = root.at(weight.name.rpartition(".")[0])
+            module.parameters += weight.elements if weight.kind == "parameter" else 0
+            module.bytes += weight.nbytes
 
 
 def _plain(path: str) -> str:
@@ -96,32 +211,24 @@ def tree_lines(root: Module, *, fold: bool = True) -> Iterator[str]:
     yield from _children(root, "", fold)
 
 
+def label_of(group: list[Module]) -> str:
+    """The name, class and number of modules that look the same: ``0..3: Block x 4``."""
+    first = group[0]
+    name = first.name if len(group) == 1 else f"{first.name}..{group[-1].name}"
+    times = f" x {len(group)}" if len(group) > 1 else ""
+    return f"{name}: {first.type}{times}" if first.type else f"{name}{times}"
+
+
 def _line(module: Module, label: str) -> str:
     counts = f"{module.total_operators()} ops, {module.total_parameters()} parameters"
     own = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in module.operators.most_common(4))
     return f"{label}  ({counts})" + (f"  {own}" if own else "")
 
 
-def _groups(module: Module, fold: bool) -> list[list[Module]]:
-    groups: list[list[Module]] = []
-    last = None
-    for child in module.children.values():
-        shape = child.shape() if fold else None
-        if fold and groups and shape == last:
-            groups[-1].append(child)
-        else:
-            groups.append([child])
-        last = shape
-    return groups
-
-
 def _children(module: Module, indent: str, fold: bool) -> Iterator[str]:
-    groups = _groups(module, fold)
+    groups = module.groups(fold)
     for i, group in enumerate(groups):
         is_last = i == len(groups) - 1
         first = group[0]
-        name = first.name if len(group) == 1 else f"{first.name}..{group[-1].name}"
-        times = f" x {len(group)}" if len(group) > 1 else ""
-        label = f"{name}: {first.type}{times}" if first.type else f"{name}{times}"
-        yield f"{indent}{'└─ ' if is_last else '├─ '}{_line(first, label)}"
+        yield f"{indent}{'└─ ' if is_last else '├─ '}{_line(first, label_of(group))}"
         yield from _children(first, indent + ("   " if is_last else "│  "), fold)

@@ -1,0 +1,329 @@
+"""Counts and sizes of programs: `stats`, several side by side, and `summary`, the tree of modules."""
+
+import io
+import operator
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import fastexport
+from fastexport import FormatError, Graph, _core
+from pt2_files import sample
+
+SAMPLES = sorted((Path(__file__).parent / "data" / "pt2" / "samples").glob("*/*.pt2"))
+READABLE = [path for path in SAMPLES if path.parent.name != "negative"]
+
+
+@pytest.mark.parametrize("path", READABLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_sample(path):
+    program = fastexport.load(path, verify=False)
+    found = fastexport.stats(path)
+    graphs = [program.graph]
+    for graph in graphs:
+        graphs.extend((graph.subgraphs or {}).values())
+    nodes = [node for graph in graphs for node in graph.nodes]
+    assert found.nodes == len(nodes) == sum(found.ops.values()) and found.subgraphs == len(graphs) - 1
+    assert sum(found.calls.values()) == sum(node.op == "call_function" for node in nodes)
+    assert found.parameters == len(program.graph_signature.parameters)
+    assert found.schema == ".".join(map(str, program.schema_version)) and found.torch == program.torch_version
+    assert found.dynamic == {str(key): [r.lower, r.upper] for key, r in program.range_constraints.items()}
+    assert pickle.loads(pickle.dumps(found)) == found
+    tree = fastexport.summary(program, depth=None)
+    assert tree.root.total_operators() == sum(found.calls.values())
+    assert tree.root.total_bytes() == found.nbytes
+
+
+def counted(graph):
+    """What `_core.count_nodes` gives, by a walk over the nodes."""
+    ops, calls = Counter(), Counter()
+    for node in graph.nodes:
+        ops[node.op] += 1
+        if node.op == "call_function":
+            calls[node.target] += 1
+    return list(ops.items()), list(calls.items())
+
+
+@pytest.mark.parametrize("path", READABLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_counting_nodes(path):
+    graph = fastexport.load(path, verify=False).graph
+    assert _core.count_nodes(graph) == counted(graph)
+    for node in [*graph.nodes][::-2]:
+        if not node.users and node.op != "output":
+            graph.erase_node(node)
+    first = next(iter(graph.nodes))
+    with graph.inserting_before(first):
+        graph.call_function(operator.neg, (1,))
+    assert _core.count_nodes(graph) == counted(graph)
+    assert _core.count_nodes(graph)[1][0] == (operator.neg, 1)
+
+
+def test_counting_nodes_of_any_kind():
+    graph = Graph()
+    assert _core.count_nodes(graph) == ([], [])
+    x = graph.placeholder("x")
+    graph.output((graph.call_method("neg", (x,)), graph.call_module("a.b", (x,)), graph.get_attr("w")))
+    assert _core.count_nodes(graph) == counted(graph)
+    with pytest.raises(TypeError, match="Graph of fastexport"):
+        _core.count_nodes(3)
+
+
+def test_what_can_be_handed_in():
+    path = sample("linear")
+    program = fastexport.load(path)
+    expected = {**fastexport.stats(program).to_dict(), "name": None}
+    for given in (str(path), path, path.read_bytes(), io.BytesIO(path.read_bytes()), program):
+        assert {**fastexport.stats(given).to_dict(), "name": None} == expected
+    assert fastexport.stats(path).name == str(path) and fastexport.stats(program).name == "program"
+    for given, parameters in ((program.graph, 0), (program.graph_module, 2)):
+        found = fastexport.stats(given)
+        assert (found.name, found.nodes, found.parameters, found.schema) == ("graph", 6, parameters, None)
+
+
+def test_what_can_not():
+    with pytest.raises(TypeError, match="one program or more"):
+        fastexport.stats()
+    with pytest.raises(TypeError):
+        fastexport.stats(3)
+    with pytest.raises(FileNotFoundError):
+        fastexport.stats("there/is/no/such.pt2")
+    with pytest.raises(FormatError):
+        fastexport.stats(b"no archive")
+
+
+def test_tied_weights_count_once():
+    program = fastexport.load(sample("shared_weights"))
+    found = fastexport.stats(program)
+    assert found.parameters == 2
+    [size] = {program.state_dict[name].numel for name in program.graph_signature.parameters}
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    once = {(id(t.storage), t.storage_offset, t.shape, t.strides): t for t in tensors}
+    assert len(once) < len(tensors)
+    assert found.nbytes == sum(t.nbytes for t in once.values())
+    assert fastexport.summary(program).root.total_parameters() == size
+    assert fastexport.summary(program).root.total_bytes() == found.nbytes
+
+
+def graph_of(target, count):
+    g = Graph()
+    last = g.placeholder("x")
+    for _ in range(count):
+        last = g.call_function(target, (last,))
+    g.output(last)
+    return g
+
+
+def test_several_side_by_side():
+    a, b = graph_of(operator.neg, 3), graph_of(operator.pos, 1)
+    table = fastexport.stats(a, b)
+    assert len(table) == 2 and [each.nodes for each in table] == [5, 3] and table[1].calls == {"operator.pos": 1}
+    assert table.changes() == {
+        "nodes": -2,
+        "op call_function": -2,
+        "calls operator.neg": -3,
+        "calls operator.pos": 1,
+    }
+    lines = repr(table).split("\n")
+    assert lines[0].split() == ["fact", "graph", "graph", "(2)", "change"]
+    assert lines[1].split() == ["nodes", "5", "3", "-2"] and lines[-1].split() == [
+        "calls",
+        "operator.pos",
+        "-",
+        "1",
+        "+1",
+    ]
+    assert table.to_dict()["programs"][0]["nodes"] == 5 and table.to_dict()["changes"]["nodes"] == -2
+    assert table[0].compare(table[1]).changes() == table.changes()
+    assert fastexport.stats(a, a).changes() == {} and fastexport.stats(a, b, a).changes() == {}
+
+
+def test_versions_that_differ():
+    program = fastexport.load(sample("linear"))
+    table = fastexport.stats(program, program.graph)
+    assert table.changes()["torch"] is None
+    assert [line.split()[-1] for line in repr(table).split("\n") if line.startswith("torch")] == ["differs"]
+
+
+def test_sizes_are_told_for_people():
+    program = fastexport.load(sample("linear"))
+    [line] = [line for line in repr(fastexport.stats(program, program.graph)).split("\n") if line.startswith("bytes")]
+    assert line.split() == ["bytes", "float32", "60", "B", "-", "-60", "B"]
+    assert fastexport.stats(program).nbytes == 60
+
+
+# ---- the tree of modules
+
+
+def nested():
+    """Three blocks that look the same, and one that does not."""
+    g = Graph()
+    last = g.placeholder("x")
+    for i, target in enumerate([operator.neg] * 3 + [operator.pos]):
+        for part in ("a", "b"):
+            last = g.call_function(target, (last,))
+            last.meta["nn_module_stack"] = {
+                "0": ("", "m.Model"),
+                "1": ("blocks", "torch.nn.ModuleList"),
+                "2": (f"blocks.{i}", "m.Block"),
+                "3": (f"blocks.{i}.{part}", "m.Part"),
+            }
+    g.output(last)
+    return g
+
+
+def test_summary_folds_what_is_the_same():
+    lines = repr(fastexport.summary(nested(), depth=None)).split("\n")
+    assert [line[:35].rstrip() for line in lines] == [
+        "module      type        times  oper",
+        "(whole)     Model",
+        "  blocks    ModuleList",
+        "    0..2    Block         x 3",
+        "      a..b  Part          x 2",
+        "    3       Block",
+        "      a..b  Part          x 2",
+    ]
+    assert [line.split()[-4] for line in lines[1:]] == ["8", "8", "6", "2", "2", "2"]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, None])
+def test_totals_never_depend_on_depth(depth):
+    for shown in (nested(), fastexport.load(sample("conv_bn_eval_core"))):
+        whole = fastexport.summary(shown, depth=None).to_records()
+        found = fastexport.summary(shown, depth=depth).to_records()
+        assert found == [row for row in whole if depth is None or level(row) <= depth]
+
+
+def level(row):
+    return len(row["module"].replace("..", "").split(".")) if row["module"] else 0
+
+
+@pytest.mark.parametrize("wrong, error", [("3", TypeError), (True, TypeError), (-1, ValueError)])
+def test_wrong_depths(wrong, error):
+    with pytest.raises(error, match="depth"):
+        fastexport.summary(Graph(), depth=wrong)
+
+
+def test_subgraphs_count_where_they_are_called():
+    program = fastexport.load(sample("cond_"))
+    whole = fastexport.summary(program)
+    call = next(node for node in program.graph.nodes if "cond" in str(node.target))
+    call.meta["nn_module_stack"] = {"a": ("block.chooser", "m.Chooser")}
+    inside = sum(node.op == "call_function" for graph in program.graph.subgraphs.values() for node in graph.nodes)
+    found = fastexport.summary(program, depth=None)
+    assert inside and found.root.at("block.chooser").total_operators() == inside + 1
+    assert found.root.total_operators() == whole.root.total_operators()
+
+
+def test_subgraphs_however_deep():
+    g = graph_of(operator.neg, 1)
+    for _ in range(2000):
+        outer = graph_of(operator.neg, 1)
+        outer.subgraphs = {"a": g}
+        g = outer
+    assert fastexport.stats(g).calls == {"operator.neg": 2001}
+    assert fastexport.summary(g).root.total_operators() == 2001
+
+
+def test_methods_are_the_same():
+    program = fastexport.load(sample("conv_bn_eval_core"))
+    assert repr(program.summary(depth=1)) == repr(fastexport.summary(program, depth=1))
+    assert repr(program.graph.summary()) == repr(fastexport.summary(program.graph))
+
+
+# ---- beside torch
+
+
+def test_programs_of_torch():
+    torch = pytest.importorskip("torch")
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return self.norm(self.a(x)).relu()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.Sequential(Block(), Block(), Block())
+            self.head = torch.nn.Linear(4, 4)
+            self.head.weight = self.blocks[0].a.weight  # tied
+
+        def forward(self, x):
+            return self.head(self.blocks(x))
+
+    model = Model().eval()
+    program = torch.export.export(model, (torch.rand(2, 4),))
+    found = fastexport.stats(program)
+    parameters, buffers = list(model.parameters()), list(model.buffers())
+    assert found.elements == sum(t.numel() for t in [*parameters, *buffers])
+    assert found.nbytes == sum(t.nbytes for t in [*parameters, *buffers])
+    assert found.nodes == len(program.graph.nodes) and found.calls["aten.linear.default"] == 4
+    tree = fastexport.summary(program, depth=None)
+    assert tree.root.total_parameters() == sum(p.numel() for p in parameters)
+    rows = {row["module"]: row for row in tree.to_records()}
+    assert rows["blocks.0..2"]["times"] == 3 and rows["head"]["parameters"] == 4  # the bias: the weight is the first's
+    assert fastexport.stats(program.graph).nodes == fastexport.stats(program.graph_module).nodes == found.nodes
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    saved = fastexport.stats(file.getvalue())
+    assert {**saved.to_dict(), "schema": None, "bytes": dict(sorted(saved.bytes.items()))} == {
+        **found.to_dict(),
+        "bytes": dict(sorted(found.bytes.items())),
+    }
+    assert fastexport.summary(file.getvalue(), depth=None).to_records() == tree.to_records()
+
+
+def test_operators_that_are_quantized():
+    g = Graph()
+    x = g.placeholder("x")
+    scale = (0.1, 0, -128, 127, fastexport.DType("int8"))
+    q = g.call_function("torch.ops.quantized_decomposed.quantize_per_tensor.default", (x, *scale))
+    d = g.call_function("torch.ops.quantized_decomposed.dequantize_per_tensor.default", (q, *scale))
+    linear = g.call_function("torch.ops.aten.linear.default", (d, d))
+    g.output(g.call_function("torch.ops.aten.add.Tensor", (linear, x)))
+    found = fastexport.stats(g)
+    assert found.quantized == {"quantized": 1}
+    assert found.facts()["operators quantized"] == 1
+    assert fastexport.stats(nested()).quantized == {}
+
+
+def test_nothing_of_torch_is_imported():
+    code = (
+        "import sys, fastexport\n"
+        f"fastexport.stats({str(sample('linear'))!r}), fastexport.summary({str(sample('linear'))!r})\n"
+        "print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_weights_of_modules_that_are_called():
+    torch = pytest.importorskip("torch")
+    first = torch.nn.Linear(2, 2)
+    second = torch.nn.Linear(2, 2)
+    second.weight = first.weight
+    model = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.BatchNorm1d(2))
+    module = torch.fx.symbolic_trace(model)
+    tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
+    for given in (module, fastexport.from_fx(module), fastexport.GraphModule(module, fastexport.from_fx(module.graph))):
+        if isinstance(given, fastexport.Graph):
+            assert fastexport.stats(given).elements == 0
+            continue
+        found, tree = fastexport.stats(given), fastexport.summary(given)
+        assert (found.parameters, found.buffers) == (6, 3)
+        assert found.elements == sum(t.numel() for t in tensors)
+        assert found.nbytes == sum(t.nbytes for t in tensors) == tree.root.total_bytes()
+        assert tree.root.total_parameters() == sum(p.numel() for p in model.parameters())
+        assert tree.root.at("2").parameters == 2
+
+
+def test_weights_of_the_module_of_a_program():
+    for name in ("linear", "conv_bn_train", "shared_weights", "cond_"):
+        program = fastexport.load(sample(name))
+        module, whole = fastexport.stats(program.graph_module), fastexport.stats(program)
+        assert module.nbytes and (module.nbytes, module.parameters) == (whole.nbytes, whole.parameters)
