@@ -1,0 +1,257 @@
+// Where boxes and edges of a level are drawn. The ranks and the order in each rank are known (csrc/core/layout.c found
+// them); here the rows are spaced for boxes as large as they are, which changes when modules are opened.
+
+const SPACE = { box: 18, edge: 12, rank: 26, title: 30, pad: 14, port: 10, pile: 6, sign: 8 };
+const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+const FONTS = { name: `600 12px ${FONT}`, note: `10.5px ${FONT}`, weight: `10.5px ${FONT}` };
+const LINE = { name: 16, note: 14, weight: 14 };
+const WIDEST = 230;
+const MOST_WEIGHTS = 2;
+
+const PLANNED = [262.6, "embedding transpose layer_norm f32[2, 8, 64]"]; // the width of a name in Helvetica, which ranks are planned for
+
+const ruler = document.createElement("canvas").getContext("2d");
+const widths = new Map();
+
+function widthOf(text, style) {
+  const key = style + text;
+  let width = widths.get(key);
+  if (width === undefined) {
+    ruler.font = FONTS[style];
+    width = ruler.measureText(text).width;
+    widths.set(key, width);
+  }
+  return width;
+}
+
+function cutTo(text, style, width) {
+  if (widthOf(text, style) <= width) return text;
+  let [low, high] = [0, Math.min(text.length, 200)];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (widthOf(`${text.slice(0, middle)}…`, style) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return `${text.slice(0, low)}…`;
+}
+
+function titleOf(item) {
+  if (item.kind === "block") return `${item.type || `${item.size / item.members.length} nodes`} × ${item.members.length}`;
+  if (item.kind === "run") return `${item.size} nodes`;
+  if (item.kind === "node") return item.module ? item.module[0] : shortName(item.type);
+  return item.name;
+}
+
+// The title over what is in an opened box.
+function openTitleOf(item) {
+  let text = titleOf(item);
+  if (item.kind === "block") text = innerOf(item).path.split(".").slice(-2).join(".");
+  else if (item.kind === "module" && item.type) text = `${item.name}: ${item.type}`;
+  return cutTo(text.replace(/\s+/g, " "), "name", 1.5 * WIDEST);
+}
+
+function linesOf(item) {
+  const lines = [[titleOf(item), "name"]];
+  if (item.kind === "block" || item.kind === "run") lines.push([item.name, "note"]);
+  if (item.kind === "module" && item.type) lines.push([item.type, "note"]);
+  if (item.kind === "module" || item.kind === "block") lines.push([`${item.size.toLocaleString("en")} nodes`, "note"]);
+  if (item.module) lines.push([shortName(item.type), "note"]);
+  if (item.text) lines.push([item.text, "note"]);
+  if (item.subgraphs.length) lines.push([`runs ${item.subgraphs.map((inner) => inner.name).join(", ")}`, "note"]);
+  const weights = weightsOf(item);
+  for (const weight of weights.slice(0, MOST_WEIGHTS)) {
+    lines.push([`${weight.path.split(".").at(-1) || weight.name} ${weight.shape}`.trim(), "weight"]);
+  }
+  if (weights.length > MOST_WEIGHTS) lines.push([`+${weights.length - MOST_WEIGHTS} more`, "weight"]);
+  return lines.map(([text, style]) => ({ text: cutTo(text.replace(/\s+/g, " "), style, WIDEST), style }));
+}
+
+// The box of an item, opened or not: its size, and the pictures in it.
+function boxOf(item) {
+  const isPort = item.level.isPart && (item.kind === "input" || item.kind === "output");
+  if (isPort) return { item, w: SPACE.port, h: item.kind === "input" ? SPACE.title : SPACE.pad, parts: [], isPort };
+  item.lines ??= linesOf(item);
+  if (item.open) return openBox(item);
+  const sign = canOpen(item) ? 2 * SPACE.sign : 0; // beside the name, which stays in the middle
+  const w = Math.max(52, widthOf(item.lines[0].text, "name") + sign, ...item.lines.map((line) => widthOf(line.text, line.style))) + 24;
+  const h = 13 + item.lines.reduce((sum, line) => sum + LINE[line.style], 0);
+  return { item, w: Math.ceil(w), h: h + (item.members.length > 1 ? SPACE.pile : 0), parts: [], isPort };
+}
+
+function openBox(item) {
+  const parts = [];
+  let [x, h] = [0, 0];
+  for (const { name, level } of item.members.length ? [{ name: "", level: innerOf(item) }] : item.subgraphs) {
+    const layout = layoutOf(level);
+    const y = item.members.length ? (level.inputs.length ? 0 : SPACE.title) : 2 * SPACE.title;
+    const below = item.members.length && level.outputs.length ? 0 : SPACE.pad;
+    parts.push({ name, level, layout, x: x + SPACE.pad, y });
+    x += Math.max(layout.w, name ? widthOf(name, "note") : 0) + 2 * SPACE.pad;
+    h = Math.max(h, y + layout.h + below);
+  }
+  const title = widthOf(openTitleOf(item), "name") + (item.members.length > 1 ? 150 : 50);
+  const w = Math.ceil(Math.max(x, title));
+  if (w > x) for (const part of parts) part.x += (w - x) / 2;
+  return { item, w, h, parts, isPort: false };
+}
+
+// The layout of a level: boxes by item, and lines. It is kept until something in it opens or closes.
+function layoutOf(level) {
+  if (level.layout) return level.layout;
+  const boxes = level.items.map(boxOf);
+  const { slots, routes } = level.shape;
+  const [at, width] = middlesOf(level, boxes);
+  const bands = bandsOf(level, boxes);
+  boxes.forEach((box, i) => {
+    const { top, bottom } = bands[slots[i].row];
+    const y = !box.isPort ? (top + bottom - box.h) / 2 : box.item.kind === "input" ? top : bottom - box.h;
+    box.x = Math.round(at.get(slots[i]) - box.w / 2);
+    box.y = Math.round(y);
+  });
+  const lines = routes.flatMap((route) => waysOf(route, boxes).map((way) => lineOf(way, route, boxes, bands, at)));
+  let w = width;
+  lines.filter((line) => line.turned).forEach((line, i) => { // round the right side
+    line.side = width + SPACE.edge * (1 + (i % 6));
+    w = Math.max(w, line.side + 2);
+  });
+  level.layout = { level, boxes, lines, w, h: bands.at(-1)?.bottom ?? 0 };
+  return level.layout;
+}
+
+// The middles of the slots, of which the left one is at the border, and the width of all.
+function middlesOf(level, boxes) {
+  const { rows } = level.shape;
+  const size = (slot) => (slot.item < 0 ? 0 : boxes[slot.item].w);
+  const x = new Map();
+  const wider = Math.max(1, widthOf(PLANNED[1], "name") / PLANNED[0]);
+  for (const row of rows) spread(row, size, x, (slot) => slot.x * wider);
+  if (boxes.some((box) => box.parts.length)) straighten(level, boxes, size, x);
+  let [left, right] = [Infinity, 0];
+  for (const [slot, middle] of x) left = Math.min(left, middle - size(slot) / 2);
+  for (const [slot, middle] of x) {
+    x.set(slot, middle - left);
+    right = Math.max(right, middle - left + size(slot) / 2);
+  }
+  return [x, right];
+}
+
+// Top and bottom of each row.
+function bandsOf(level, boxes) {
+  let y = 0;
+  return level.shape.rows.map((row) => {
+    const h = row.reduce((most, slot) => (slot.item < 0 ? most : Math.max(most, boxes[slot.item].h)), 0);
+    const band = { top: y, bottom: y + h };
+    y += h + SPACE.rank;
+    return band;
+  });
+}
+
+// Give the slots of a row their middles: in order, without overlap, as near to those they want as can be: neighbours
+// that would overlap move as one, to the mean of what they want (pools of adjacent violators).
+function spread(row, size, x, want) {
+  const pools = [];
+  let offset = 0;
+  row.forEach((slot, i) => {
+    if (i > 0) {
+      const gap = slot.item < 0 || row[i - 1].item < 0 ? SPACE.edge : SPACE.box;
+      offset += (size(row[i - 1]) + size(slot)) / 2 + gap;
+    }
+    pools.push({ sum: want(slot) - offset, count: 1, slots: [[slot, offset]] });
+    while (pools.length > 1 && pools.at(-2).sum / pools.at(-2).count > pools.at(-1).sum / pools.at(-1).count) {
+      const last = pools.pop();
+      const pool = pools.at(-1);
+      pool.sum += last.sum;
+      pool.count += last.count;
+      for (const one of last.slots) pool.slots.push(one);
+    }
+  });
+  for (const { sum, count, slots } of pools) {
+    for (const [slot, by] of slots) x.set(slot, sum / count + by);
+  }
+}
+
+// Bring neighbours of opened boxes into line with them, in a few sweeps down and up; then keep long edges straight.
+function straighten(level, boxes, size, x) {
+  const { rows, routes } = level.shape;
+  const links = linksOf(level, boxes);
+  const mean = (slot, near) => {
+    if (!near.length) return x.get(slot);
+    return near.reduce((sum, [other, by]) => sum + x.get(other) + by, 0) / near.length;
+  };
+  for (let round = 0; round < 3; round++) {
+    for (const row of rows) spread(row, size, x, (slot) => mean(slot, links.get(slot).up));
+    for (const row of [...rows].reverse()) spread(row, size, x, (slot) => mean(slot, links.get(slot).down));
+  }
+  const wants = new Map(); // of the places where long edges pass: what the one wants that had to give way most
+  for (let round = 0; round < 8; round++) {
+    for (const { passed } of routes) {
+      if (passed.length < 2) continue;
+      const want = wants.get(passed[0]) ?? passed.reduce((sum, slot) => sum + x.get(slot), 0) / passed.length;
+      const most = passed.reduce((a, b) => (Math.abs(x.get(b) - want) > Math.abs(x.get(a) - want) ? b : a));
+      for (const slot of passed) wants.set(slot, round === 0 ? want : x.get(most));
+    }
+    for (const row of rows) {
+      spread(row, size, x, (slot) => wants.get(slot) ?? mean(slot, [...links.get(slot).up, ...links.get(slot).down]));
+    }
+  }
+}
+
+// For each slot those above and below that lines lead to, and how far beside them it would be straight.
+function linksOf(level, boxes) {
+  const { rows, routes, slots } = level.shape;
+  const links = new Map(rows.flat().map((slot) => [slot, { up: [], down: [] }]));
+  for (const route of routes) {
+    if (route.turned) continue;
+    for (const { from, to } of waysOf(route, boxes)) {
+      const chain = [slots[route.source], ...route.passed, slots[route.target]];
+      chain.slice(1).forEach((slot, i) => {
+        const by = (i === 0 ? from : 0) - (slot === chain.at(-1) ? to : 0);
+        links.get(slot).up.push([chain[i], by]);
+        links.get(chain[i]).down.push([slot, -by]);
+      });
+    }
+  }
+  return links;
+}
+
+// The lines of an edge: one for each pair of points that its values go between, as an open box has several.
+function waysOf(route, boxes) {
+  const ways = new Map();
+  for (let i = 0; i < route.ports.length; i += 2) {
+    const from = portAt(boxes[route.source], route.ports[i], "outputs");
+    const to = portAt(boxes[route.target], route.ports[i + 1], "inputs");
+    const key = `${from} ${to}`;
+    if (!ways.has(key)) ways.set(key, { from, to, ports: [] });
+    ways.get(key).ports.push([route.ports[i], route.ports[i + 1]]);
+  }
+  return [...ways.values()];
+}
+
+// Where a value meets a box, from its middle.
+function portAt(box, port, side) {
+  const part = box.parts[0];
+  if (!part || !box.item.members.length) return 0;
+  const inner = part.layout.boxes[part.level[side][port]?.index];
+  return inner ? part.x + inner.x + inner.w / 2 - box.w / 2 : 0;
+}
+
+// A line: points x, y one after the other; straight within rows, and bent between them.
+function lineOf(way, route, boxes, bands, at) {
+  const [source, target] = [boxes[route.source], boxes[route.target]];
+  const from = [source.x + source.w / 2 + way.from, source.y + source.h];
+  const to = [target.x + target.w / 2 + way.to, target.y];
+  const points = [...from];
+  const first = source.item.level.shape.slots[route.source].row;
+  if (!route.turned) {
+    points.push(from[0], bands[first].bottom);
+    for (const slot of route.passed) points.push(at.get(slot), bands[slot.row].top, at.get(slot), bands[slot.row].bottom);
+    points.push(to[0], bands[target.item.level.shape.slots[route.target].row].top);
+  }
+  points.push(...to);
+  return { points, source, target, turned: route.turned, ports: way.ports };
+}
+
+// Forget the layouts of a level and of those around it.
+function forget(level) {
+  for (let at = level; at; at = at.parent) at.layout = null;
+}
