@@ -412,6 +412,73 @@ def test_a_function_of_the_user_finds_a_module_in_two_places_as_one_graph(kind, 
     assert not recwarn.list
 
 
+def two_equal(kind):
+    """A module that calls two GraphModules, which are alike but not the same."""
+    cls, make = (fx.GraphModule, fx.Graph) if kind == "torch" else (fastexport.GraphModule, fastexport.Graph)
+    held = {}
+    for path in ("a", "b"):
+        inner = make()
+        x = inner.placeholder("x")
+        inner.call_function(torch.cos, (x,))
+        inner.output((inner.call_function(torch.neg, (x,)), inner.call_function(torch.sin, (x,)), x))
+        held[path] = cls({}, inner)
+    outer = make()
+    x = outer.placeholder("x")
+    calls = [outer.call_module(path, (x,)) for path in held]
+    outer.output(tuple(outer.call_function(operator.getitem, (call, 0)) for call in calls))
+    return cls(held, outer)
+
+
+def to_tan(native):
+    for inner in (native.subgraphs or {path: native.owning_module.get_submodule(path).graph for path in "ab"}).values():
+        for node in inner.find_nodes(op="call_function", target=torch.sin):
+            node.target = torch.tan
+
+
+@pytest.mark.parametrize("kind", ["torch", "ours"])
+@pytest.mark.parametrize("name", [name for name in BELOW if "common" not in name and name != "run_passes, checked"])
+def test_equal_subgraphs_are_two(name, kind):
+    made = two_equal(kind)
+    expected = made(X)
+    assert sorted(set(BELOW[name][0](made).removed) & {"a/cos", "b/cos"}) == ["a/cos", "b/cos"]
+    assert all(torch.equal(one, other) for one, other in zip(made(X), expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["torch", "ours"])
+def test_a_function_of_the_user_may_change_equal_subgraphs(kind):
+    made = two_equal(kind)
+    assert fastexport.run_passes(made, [to_tan])[0].modified
+    for path in "ab":
+        assert [node.target for node in getattr(made, path).graph.nodes].count(torch.tan) == 1
+
+
+def test_a_pass_for_torch_changes_equal_subgraphs():
+    def sin_to_tan(gm):
+        for path in "ab":
+            for node in getattr(gm, path).graph.find_nodes(op="call_function", target=torch.sin):
+                node.target = torch.tan
+
+    native = fastexport.from_fx(two_equal("torch"))
+    fastexport.apply_fx_pass(native, sin_to_tan)
+    for path in "ab":
+        assert [node.target for node in native.subgraphs[path].nodes].count(torch.tan) == 1
+
+
+def test_equal_subgraphs_are_both_inlined_below():
+    outer = {}
+    for path in ("a", "b"):
+        middle = fx.Graph()
+        middle.output(middle.call_module("deep", (middle.placeholder("x"),)))
+        outer[path] = fx.GraphModule({"deep": fx.symbolic_trace(lambda x: torch.sin(x))}, middle)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(tuple(graph.call_module(path, (x,)) for path in outer))
+    native = fastexport.from_fx(fx.GraphModule(outer, graph))
+    native.inline(which=lambda path: path == "deep")
+    for path in "ab":
+        assert [node.op for node in native.subgraphs[path].nodes] == ["placeholder", "call_function", "output"]
+
+
 def test_a_module_that_is_called_from_two_graphs_keeps_its_inputs():
     inner, middle = fx.GraphModule({}, inner_graph(fx.Graph)), outer_graph(fx.Graph, "deep")
     middle.placeholder("y", default_value=None)

@@ -342,14 +342,14 @@ def _replace_hooks(torch_graph: Any) -> list[Callable[..., Any]]:
     return getattr(getattr(torch_graph, "owning_module", None), "_replace_hooks", None) or []
 
 
-def _levels_below(graph: Graph, before: Graph, torch_graph: Any, module: Any, seen: set[Graph]) -> Iterator[_Level]:
-    seen.add(graph)
+def _levels_below(graph: Graph, before: Graph, torch_graph: Any, module: Any, seen: set[int]) -> Iterator[_Level]:
+    seen.add(id(graph))  # equal graphs are two
     subgraphs = dict(graph.subgraphs or {})
     observer = Replacements(graph) if _replace_hooks(torch_graph) else None
     yield _Level(graph, before, list(graph.nodes), torch_graph, list(torch_graph.nodes), module, subgraphs, observer)
     for path, sub in (graph.subgraphs or {}).items():
         child = _submodule(torch_graph.owning_module if module is None else module, path)
-        if sub not in seen:
+        if id(sub) not in seen:
             yield from _levels_below(sub, (before.subgraphs or {})[path], child.graph, child, seen)
 
 

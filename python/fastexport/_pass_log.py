@@ -13,6 +13,7 @@ from fastexport._errors import FastExportError, Fault, LintFault
 from fastexport._graph import Graph
 from fastexport._provenance import _Observer, _observing
 from fastexport._results import PassResult
+from fastexport._tables import Column, Table, Tabular
 
 if TYPE_CHECKING:
     from fastexport._diff import GraphDiff
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PassError", "PassLog", "Step"]
 
 
-class PassLog(list[PassResult]):
+class PassLog(list[PassResult], Tabular):
     """The results of a chain of passes, in order; shown as a table.
 
     >>> PassLog([PassResult("eliminate_dead_code", True, removed=["relu"], seconds=0.001), PassResult("lint")])
@@ -40,35 +41,32 @@ class PassLog(list[PassResult]):
         """The time of all passes."""
         return sum(result.seconds for result in self)
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        counts = [len(r.removed) for r in self], [len(r.added) for r in self], [len(r.replaced) for r in self]
-        columns = [[r.name for r in self], ["yes" if r.modified else "no" for r in self]]
-        columns += [[str(number or "-") for number in column] for column in counts]
-        columns.append([f"{r.seconds * 1e3:.3f}" for r in self])
-        rows: list[tuple[str, ...]] = [("pass", "modified", "removed", "added", "replaced", "ms")]
-        rows += zip(*columns, strict=True)
-        if len(self) > 1:
-            sums = [str(sum(column) or "-") for column in counts]
-            rows.append(("all", "yes" if self.modified else "no", *sums, f"{self.seconds * 1e3:.3f}"))
-        return rows
+    def to_dict(self) -> dict[str, Any]:
+        """The results, each as `PassResult.to_dict` gives it, for JSON."""
+        return {"passes": [result.to_dict() for result in self], "modified": self.modified, "seconds": self.seconds}
+
+    def _table(self) -> Table:
+        return Table(_COLUMNS, [_row(result) for result in self])
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = []
-        for row in rows:
-            left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-            right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-            lines.append("  ".join(left + right))
-        return "\n".join(lines)
+        table = self._table()
+        if len(self) > 1:
+            sums = (sum(row[i] for row in table.rows) for i in (2, 3, 4))
+            table = Table(_COLUMNS, [*table.rows, ("all", self.modified, *sums, self.seconds * 1e3)])
+        return "\n".join(table.lines())
 
-    def _repr_html_(self) -> str:
-        from html import escape
 
-        head, *rows = self._rows()
-        cells = "".join(f"<th>{cell}</th>" for cell in head)
-        lines = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
-        return f"<table><thead><tr>{cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+_COLUMNS = (
+    Column("pass"),
+    Column("modified"),
+    *(Column(name, lambda count: str(count or "-"), right=True) for name in ("removed", "added", "replaced")),
+    Column("ms", "{:.3f}".format, right=True),
+)
+
+
+def _row(result: PassResult) -> tuple[Any, ...]:
+    counts = (len(result.removed), len(result.added), len(result.replaced))
+    return result.name, result.modified, *counts, result.seconds * 1e3
 
 
 class PassError(FastExportError, RuntimeError):
@@ -271,16 +269,16 @@ class Replacements(_Observer):
 class _Watch:
     """A graph and those below it as they were before a pass; one that stands in several places is watched in one."""
 
-    def __init__(self, graph: Graph, path: str = "", seen: set[Graph] | None = None) -> None:
-        seen = set() if seen is None else seen
-        seen.add(graph)
+    def __init__(self, graph: Graph, path: str = "", seen: set[int] | None = None) -> None:
+        seen = set() if seen is None else seen  # by id: equal graphs are two
+        seen.add(id(graph))
         self.graph = graph
         self.path = path
         self.version = graph._version
         self.names = {node: node.name for node in graph.nodes}
         self.observer = Replacements(graph)
         self.below = [
-            _Watch(sub, f"{path}{name}/", seen) for name, sub in graph._graphs_inside().items() if sub not in seen
+            _Watch(sub, f"{path}{name}/", seen) for name, sub in graph._graphs_inside().items() if id(sub) not in seen
         ]
 
     def all(self) -> Iterator[_Watch]:

@@ -454,12 +454,12 @@ class _Inlining:
         self.removed: list[str] = []
         self.added: dict[str, None] = {}
         self.reasons: dict[str, str] = {}
-        self._seen: set[Graph] = set()
+        self._seen: set[int] = set()  # graphs, by id: equal ones are two
         self._prefix = ""  # of the names of nodes in the graph that is worked on
         self._of_modules: set[str] = set()  # paths of what is a subgraph of it only while this works
 
     def run(self, graph: Graph, prefix: str = "") -> None:
-        self._seen.add(graph)
+        self._seen.add(id(graph))
         known = subgraphs_of(graph)
         if not known:
             return
@@ -470,7 +470,7 @@ class _Inlining:
         finally:
             _drop_unused(graph, self._of_modules)
         for path, sub in graph._graphs_inside().items() if self._recurse else ():
-            if sub not in self._seen:
+            if id(sub) not in self._seen:
                 self.run(sub, f"{prefix}{path}/")
 
     def _inline_calls(self, graph: Graph) -> None:

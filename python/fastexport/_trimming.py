@@ -76,31 +76,31 @@ def _erase_unused(graph: Graph, nodes: Any) -> list[str]:
     return [node.name for node in gone]
 
 
-def _places(graph: Graph) -> Counter[Graph]:
-    """In how many places, here and below, each subgraph is; one module may stand in several."""
-    places: Counter[Graph] = Counter()
+def _places(graph: Graph) -> Counter[int]:
+    """In how many places, here and below, each subgraph is, by id: equal ones are two, and one may stand in several."""
+    places: Counter[int] = Counter()
     left = [graph]
     while left:
         for sub in left.pop()._graphs_inside().values():
-            places[sub] += 1
-            if places[sub] == 1:
+            places[id(sub)] += 1
+            if places[id(sub)] == 1:
                 left.append(sub)
     return places
 
 
-def _trim_below(graph: Graph, prefix: str, removed: list[str], places: Counter[Graph]) -> bool:
+def _trim_below(graph: Graph, prefix: str, removed: list[str], places: Counter[int]) -> bool:
     """Trim the subgraphs of a graph, and theirs; whether any result or input went."""
     modified = False
     inside = graph._graphs_inside()
-    paths_of: dict[Graph, list[str]] = {}
+    paths_of: dict[int, list[str]] = {}
     for path, sub in inside.items():
-        paths_of.setdefault(sub, []).append(path)
+        paths_of.setdefault(id(sub), []).append(path)
     passed_on = {node.target for node in graph.find_nodes(op="get_attr")} if inside else set()
-    for sub, paths in paths_of.items():
-        path = paths[0]
+    for paths in paths_of.values():
+        path, sub = paths[0], inside[paths[0]]
         calls = [node for node in graph.find_nodes(op="call_module") if node.target in paths]
         gone: list[str] = []
-        if calls and passed_on.isdisjoint(paths) and places[sub] == len(paths) and _is_plain(sub):
+        if calls and passed_on.isdisjoint(paths) and places[id(sub)] == len(paths) and _is_plain(sub):
             arguments = [arguments_by_input(call.name, call.args, call.kwargs, path, sub) for call in calls]
             modified |= _trim_results(calls, sub, gone)
             modified |= _trim_inputs(calls, arguments, sub, gone)
