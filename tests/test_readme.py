@@ -1,54 +1,42 @@
 """The code blocks of the README run, and give what they show.
 
-Within a section (a heading of the second level) they run in order and share their names. A `pycon`
-block is a doctest, a `python` block a piece of a script.
+Within a section (a heading of the second level) they run in order and share their names.
 """
 
-import doctest
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+import pages
 
-OPTIONS = doctest.ELLIPSIS
+README = pages.ROOT / "README.md"
 
 
 def sections() -> list[Any]:
-    """The title of each section, with its blocks: line, language and text."""
-    found: dict[str, list[tuple[int, str, str]]] = {}
+    """The title of each section that has blocks, with its text and the number of lines before it."""
     text = README.read_text()
-    heading = "fastexport"
-    for match in re.finditer(r"^## ([^\n]+)$|^```(\w*)\n(.*?)^```$", text, re.M | re.S):
-        if match[1]:
-            heading = match[1]
-        else:
-            line = text.count("\n", 0, match.start()) + 1
-            found.setdefault(heading, []).append((line, match[2], match[3]))
-    return [
-        pytest.param(blocks, id=title)
-        for title, blocks in found.items()
-        if any(language != "sh" for _, language, _ in blocks)
-    ]
+    starts = [0, *(match.start() for match in re.finditer(r"^## ", text, re.M)), len(text)]
+    found = []
+    for start, end in zip(starts, starts[1:], strict=False):
+        before = text.count("\n", 0, start)
+        if blocks := pages.blocks(text[start:end], before):
+            found.append(pytest.param(blocks, id=text[start:end].splitlines()[0].strip("# ")))
+    return found
 
 
 @pytest.mark.parametrize("blocks", sections())
-def test_blocks(blocks: list[tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks(blocks: list[pages.Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # some write files
-    names: dict[str, Any] = {"__name__": "readme"}
-    for line, language, text in blocks:
-        if language == "python":
-            exec(compile("\n" * line + text, str(README), "exec"), names)
-        elif language == "pycon":
-            example = doctest.DocTestParser().get_doctest(text, names, "README", str(README), line)
-            runner = doctest.DocTestRunner(optionflags=OPTIONS)
-            runner.run(example, clear_globs=False)
-            names |= example.globs
-            assert runner.failures == 0, f"the block at line {line}: see the captured output"
+    pages.run(README, blocks, tmp_path)
 
 
-def test_every_block_says_what_it_is() -> None:
-    languages = re.findall(r"^```(\w*)\n.*?^```$", README.read_text(), re.M | re.S)
-    assert set(languages) <= {"python", "pycon", "sh"}
+def test_it_stays_short() -> None:
+    text = re.sub(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", "", README.read_text(), flags=re.S)
+    assert len(text.splitlines()) < 290, "depth belongs into docs/guides"
+
+
+def test_its_links_lead_somewhere() -> None:
+    links = pages.links(README.read_text())
+    assert links and [link for link in links if not (pages.ROOT / link).exists()] == []
