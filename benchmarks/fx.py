@@ -70,9 +70,9 @@ class Run(rows.Rows):
     notes = (
         "- CPU time, medians over the rounds, both in turn, on equal graphs; results were compared first. torch's side",
         f"  is without `accelerate()`. What takes torch more than {SLOW} seconds is timed once.",
-        "- Graphs are fastexport's. *in place*: torch's own, read, changed and left with new code.",
-        f"- *{REPLACE}*: torch makes its module's code anew each time, as fastexport does *in place*; a graph of",
-        f"  fastexport's gets it when it is first called. Likewise *{TRACE}*; *{TRACE_CODE}* makes it too.",
+        "- Graphs are fastexport's. *in place*: torch's own, read and changed.",
+        "- torch's passes make the module's code anew each time; a module that fastexport has changed gets it when it is",
+        f"  first called or looked at, which is not in the time. Likewise *{TRACE}*; *{TRACE_CODE}* makes it too.",
         f"- *{CSE}*: beside CSEPass; one of ten calls is there twice. What CSEPass",
         '  gives is compared with the policy "torch"; the default, which is timed, knows of writes and random numbers.',
         f"- *{SORT}*: beside stable_topological_sort, and with *stable=False* beside legalize_graph; one of ten calls",

@@ -1,4 +1,4 @@
-"""Rows of `./run bench files` and `./run bench programs`: collected, printed, and put into report and README.
+"""Rows of `./run bench files`, `programs`, `fx` and `tools`: collected, printed, and put into report and README.
 
 A row is one job on one file or program: what it takes of torch, or another baseline, and of fastexport, and the ratio
 with its target. A benchmark is a subclass of `Rows` that measures, and `main` runs it.
@@ -36,6 +36,7 @@ class Rows:
         name: that of the benchmark, after which the report and the mark in the README are called too.
         what: what jobs are done to.
         title: that of the report.
+        baseline: what ours is beside, as the head of its column has it.
         conditions: how torch was run; it goes on a line of the report.
         notes: lines of the report that explain its rows.
         references: milliseconds that tell something beside the rows, by what takes them.
@@ -44,6 +45,7 @@ class Rows:
     name: ClassVar[str]
     what: ClassVar[str]
     title: ClassVar[str]
+    baseline: ClassVar[str] = "torch"
     conditions: ClassVar[str] = ""
     notes: ClassVar[tuple[str, ...]]
 
@@ -98,7 +100,7 @@ WIDTHS = (41, 32, 8, 12, 12, 8, 12, 14, 3)
 
 
 def head(kind: type[Rows]) -> tuple[str, ...]:
-    return "job", kind.what, "nodes", "torch", "fastexport", "ratio", "quarters", "target", "met"
+    return "job", kind.what, "nodes", kind.baseline, "fastexport", "ratio", "quarters", "target", "met"
 
 
 def goal(row: dict[str, Any]) -> str:

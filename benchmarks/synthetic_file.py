@@ -10,6 +10,7 @@ The archive is laid out as torch's: stored, data at multiples of 64.
 """
 
 import json
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,9 +38,36 @@ def write(path: Path, nodes: int, weight_bytes: int = 0) -> int:
     Returns:
         The exact number of nodes.
     """
-    blocks = max(1, (nodes - 2) // NODES_A_BLOCK)
-    elements = max(WIDTH, weight_bytes // blocks // 4)
+    blocks, elements = _sizes(nodes, weight_bytes)
     record = bytes(range(1, 33)) * (elements // 8) + bytes(elements % 8 * 4)
+    _write(path, blocks, elements, _model(blocks, elements), record)
+    return 2 + blocks * NODES_A_BLOCK
+
+
+def write_many(folder: Path, count: int, nodes: int) -> list[Path]:
+    """Write programs of one shape, of which each has names of classes, functions and weights of its own.
+
+    Args:
+        folder: where to.
+        count: of the files.
+        nodes: as of `write`.
+    """
+    blocks, elements = _sizes(nodes, 0)
+    text = "".join(_model(blocks, elements))
+    paths = [folder / f"many_{i:04}.pt2" for i in range(count)]
+    for i, path in enumerate(paths):
+        record = struct.pack(f"<{elements}f", *(i + 1 / (element + 1) for element in range(elements)))
+        _write(path, blocks, elements, [text.replace("chain.", f"chain{i}.")], record)
+    return paths
+
+
+def _sizes(nodes: int, weight_bytes: int) -> tuple[int, int]:
+    """How many blocks there are, and how many elements the weight of each has."""
+    blocks = max(1, (nodes - 2) // NODES_A_BLOCK)
+    return blocks, max(WIDTH, weight_bytes // blocks // 4)
+
+
+def _write(path: Path, blocks: int, elements: int, model: Iterable[str], record: bytes) -> None:
     config = json.dumps({"config": {f"body.{i}.weight": _payload(i, elements) for i in range(blocks)}})
     root = path.stem
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -47,12 +75,11 @@ def write(path: Path, nodes: int, weight_bytes: int = 0) -> int:
             _store(archive, f"{root}/data/weights/weight_{i}", record)
         _store(archive, f"{root}/data/weights/model_weights_config.json", config.encode())
         _store(archive, f"{root}/data/constants/model_constants_config.json", b'{"config": {}}')
-        _store_pieces(archive, f"{root}/models/model.json", _model(blocks, elements))
+        _store_pieces(archive, f"{root}/models/model.json", model)
         _store(archive, f"{root}/data/sample_inputs/model.pt", b"")
         for name, text in (("archive_format", b"pt2"), ("archive_version", b"0"), (".data/version", b"6\n")):
             _store(archive, f"{root}/{name}", text)
         _store(archive, f"{root}/byteorder", b"little")
-    return 2 + blocks * NODES_A_BLOCK
 
 
 # ---- the archive ---------------------------------------------------------------------------------
