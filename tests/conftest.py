@@ -16,6 +16,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from browser import browser  # noqa: E402, F401
+
 settings.register_profile(
     "ci",
     derandomize=True,
@@ -28,6 +30,12 @@ settings.load_profile("ci")
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker("browser")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -60,6 +60,25 @@ class Sizes:
         return 3, 1
 
 
+class Told:
+    """What explorer_nodes asks."""
+
+    def leaf(self, node):
+        return '"label":"x","attrs":[]', '"graph"', True
+
+    def target(self, target):
+        return '"call"', ('"first"', '"second"')
+
+    def space(self, text, node):
+        return "a/b"
+
+    def source(self, text, node):
+        return ""
+
+    def value(self, text, node):
+        return '"f32"'
+
+
 SIZES = Sizes(), Sizes()
 
 
@@ -79,6 +98,10 @@ def build():
 
 OTHER = build()
 PLACES = b"".join(i.to_bytes(4, sys.byteorder) for i in range(len(OTHER.nodes)))
+
+
+BOXES = [(40.0, 20.0, 0)] * 5
+EDGES = [(0, 1, 0.0, 5.0), (1, 2, 0.0, 0.0), (0, 3, 0.0, 0.0), (2, 3, 0.0, 0.0), (3, 1, 0.0, 0.0), (4, 4, 0.0, 0.0)]
 
 
 def nested(x):
@@ -140,6 +163,10 @@ OPERATIONS = {
     "meta update": lambda g: g.node("add").meta.update({i: Value() for i in range(20)}),
     "meta assign": lambda g: setattr(g.node("add"), "meta", {"a": Value(), "b": 2, "c": 3}),
     "meta read": lambda g: (dict(g.node("add").meta), g.node("add").meta.items(), g.node("add").meta | {1: 2}),
+    "level_facts": _core.level_facts,
+    "explorer_nodes": lambda g: _core.explorer_nodes(g, Told()),
+    "count_nodes": _core.count_nodes,
+    "lay_out": lambda g: _core.lay_out(BOXES, EDGES, (12.0, 6.0, 20.0)),
     "str": str,
     "format_node": lambda g: g.node("mul").format_node(),
     "equal": lambda g: (g == SOURCE, g == OTHER),

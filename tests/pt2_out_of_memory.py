@@ -24,6 +24,25 @@ PATH = os.path.join(FOLDER, "program.pt2")
 BEFORE = b"what was here before"
 
 
+class Told:
+    """What explorer_nodes asks."""
+
+    def leaf(self, node):
+        return '"label":"x","attrs":[]', '"graph"', True
+
+    def target(self, target):
+        return '"call"', ('"first"', '"second"')
+
+    def space(self, text, node):
+        return "a/b"
+
+    def source(self, text, node):
+        return ""
+
+    def value(self, text, node):
+        return '"f32"'
+
+
 def open_program(name="cond_"):
     return fastexport.load(DATA[name], verify=False)
 
@@ -89,6 +108,8 @@ OPERATIONS = {
     "load and verify": (lambda: None, lambda _: fastexport.load(DATA["dynamic"])),
     "load an old layout": (lambda: None, lambda _: fastexport.load(OLD, verify=False)),
     "str": (open_program, lambda ep: str(ep.graph)),
+    "level facts": (lambda: open_program("dynamic"), lambda ep: _core.level_facts(ep.graph)),
+    "explorer nodes": (lambda: open_program("dynamic"), lambda ep: _core.explorer_nodes(ep.graph, Told())),
     "documents": (open_program, documents),
     "signature": (open_program, lambda ep: (ep.graph._signature(), ep.graph_signature)),
     "module calls": (open_program, lambda ep: ep.module_call_graph),

@@ -696,3 +696,14 @@ def test_python_code_is_what_it_was():
     assert code.globals["mine"] == 1 and code._lineno_map == {1: 1, 2: 2, 3: 2}
     assert "mine" not in g.python_code("self").globals
     assert collections.Counter(code.src)["\n"] == 6
+
+
+def test_the_repr_of_code_is_short():
+    """A notebook shows it where recompile() ends a cell."""
+    graph = Graph()
+    value = graph.placeholder("x")
+    for _ in range(1000):
+        value = graph.call_function(operator.neg, (value,))
+    graph.output(value)
+    text = repr(graph.python_code("self"))
+    assert len(text) < 120 and " lines)" in text

@@ -144,7 +144,31 @@ def test_bench_fx(tmp_path: Path) -> None:
         assert min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"]) > 0
 
 
-@pytest.mark.parametrize("script", ["files", "programs", "fx"])
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="measures memory the way Linux tells it")
+def test_bench_tools(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("safetensors")
+    only = r"python|many|draw, modules closed, llama|size|HTML|get_tensor|list"
+    rows = bench(tmp_path, "tools", only)
+    assert [row["job"] for row in rows] == [
+        "import fastexport, over bare python",
+        "fastexport --version, over bare python",
+        "check_many, 2 threads by one",
+        "stats_many, 2 threads by one",
+        "draw, modules closed",
+        "report page, size",
+        "HTML, by torch's text",
+        "get_tensor, growth of memory",
+        "get_tensor, private memory once touched",
+        "list weights, by safetensors",
+    ]
+    for row in rows:
+        assert row["target"] is row["at_most"] is None  # small inputs are not held to them
+        least = min(row["baseline"]["median"], row["fastexport"]["median"], row["ratio"]["median"])
+        assert least > 0 or "python" in row["job"] or row["unit"] == "MB" and least == 0  # differences
+
+
+@pytest.mark.parametrize("script", ["files", "programs", "fx", "tools"])
 def test_bench_without_rows(script: str) -> None:
     done = command(f"benchmarks/{script}.py", "--quick", "--only", "no such row")
     assert done.returncode == 2 and "no row" in done.stderr

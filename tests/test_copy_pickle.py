@@ -312,3 +312,41 @@ def test_fake_tensors_and_symbolic_sizes_survive_a_pickle():
     assert len({value.fake_mode for value in values if hasattr(value, "fake_mode")}) == 1
     assert values[0].shape[0].node.expr == values[1].node.expr  # one symbol, not two of the same name
     assert h.output_node().meta["first"] == [next(iter(h.nodes))]
+
+
+def test_graphs_that_nest_deep():
+    g = Graph()
+    g.output(g.placeholder("x"))
+    for _ in range(2000):
+        outer = Graph()
+        outer.output(outer.call_module("a", (outer.placeholder("x"),)))
+        outer.subgraphs = {"a": g}
+        g = outer
+    for twin in (copy.copy(g), copy.deepcopy(g)):
+        inner, count = twin, 0
+        source = g
+        while inner.subgraphs:
+            assert inner is not source
+            inner, source, count = inner.subgraphs["a"], source.subgraphs["a"], count + 1
+        assert count == 2000 and inner is not source and len(inner.nodes) == 2
+
+
+def test_a_graph_in_two_places_is_one_in_a_deep_copy_too():
+    sub, g = Graph(), Graph()
+    sub.output(sub.placeholder("x"))
+    g.subgraphs = {"a": sub, "b": sub}
+    deep, flat = copy.deepcopy(g), copy.copy(g)
+    assert deep.subgraphs["a"] is deep.subgraphs["b"] is not sub
+    assert flat.subgraphs["a"] is not sub and list(flat.subgraphs) == ["a", "b"]
+    memo = {}
+    assert copy.deepcopy([g, sub], memo)[0].subgraphs["a"] is memo[id(sub)]
+
+
+def test_a_graph_below_itself():
+    g, sub = Graph(), Graph()
+    g.subgraphs, sub.subgraphs = {"a": sub}, {"b": g}
+    deep = copy.deepcopy(g)
+    assert deep.subgraphs["a"].subgraphs["b"] is deep is not g
+    for ask in (copy.copy, fastexport.stats, fastexport.summary):
+        with pytest.raises(RecursionError):
+            ask(g)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fastexport
 from fastexport import Graph, diff
 from fastexport._adapter import _Changes, _Edit
-from fastexport._cli import main
+from fastexport._command.main import main
 from fastexport._diff import NOWHERE, compare_nodes
 from fx_graphs import exported_cond
 from helpers import Unchanged, names, run_python, small_graph, structure
@@ -449,7 +449,7 @@ def test_html_is_bounded():
     g, h = Graph(), Graph()
     h.output([h.placeholder(f"x{i}") for i in range(2000)])
     page = diff(g, h)._repr_html_()
-    assert page.count("<div") == page.count("</div") < 450 and "and more" in page
+    assert page.count("<span") == page.count("</span") < 450 and "+1,762 more" in page
 
 
 def test_dict():
@@ -483,7 +483,7 @@ def test_command_line(capsys, tmp_path):
     assert capsys.readouterr().out == "the programs are the same\n"
     assert main(["diff", a, b]) == 1
     assert "  ~ %relu is named %other\n" in capsys.readouterr().out
-    assert main(["diff", a, b, "--json"]) == 1
+    assert main(["diff", a, b, "--output-format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["graphs"][""]["changed"][0]["kinds"] == ["name"]
 
 

@@ -16,7 +16,7 @@ import torch
 
 import fastexport
 from fastexport import _errors
-from fastexport._cli import main
+from fastexport._command.main import main
 from fastexport._save import _write_all, write_parts
 
 PT2 = pathlib.Path(__file__).parent / "data/pt2"

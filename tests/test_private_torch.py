@@ -32,7 +32,7 @@ PARTS = {  # of modules that are none
     },
 }
 FOLDERS = {"acceleration": "torch's own functions, replaced", "pt2e": "quantization of torchao"}
-STANDARD = {"_replace", "_make", "_asdict", "_fields", "_name_", "_getframe"}  # of Python itself
+STANDARD = {"_replace", "_make", "_asdict", "_fields", "_name_", "_getframe", "_exit"}  # of Python itself
 
 
 def is_private(name):

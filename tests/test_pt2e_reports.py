@@ -153,7 +153,7 @@ def test_html_is_escaped():
     row = pt2e.ReportRow("<a>", "op", "m&m", "float", (("x", "float32"),), "float32", "'why'")
     page = pt2e.QuantizationReport([row], "float")._repr_html_()
     assert "&lt;a&gt;" in page and "m&amp;m" in page and "<a>" not in page
-    assert page.count("<tr") == 2 and page.count("<td>") == len(row)
+    assert page.count("<tr") == 2 and page.count("<td") == len(row)
 
 
 def test_float_and_empty_graphs():

@@ -274,3 +274,23 @@ def test_an_object_is_asked_once_for_each_form():
         g.call_method("m", (value, [value], slice(value)))
     assert str(g).count("(S, [S], slice(None, R, None))") == 10
     assert sorted(asked) == ["repr", "str"]
+
+
+def test_a_line_costs_nothing_of_the_other_objects():
+    """A table of all objects for each line would make the lines of a large graph take quadratic time."""
+    import tracemalloc
+
+    graph = Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(len, (x,))
+    for i in range(2000):
+        graph.call_function(len, (x, (object(), i)))
+    line = first.format_node()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        assert first.format_node() == line
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 16 * 1000

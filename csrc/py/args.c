@@ -1,4 +1,4 @@
-/* args.c - sorting the arguments of a fast call, with the messages Python itself would give. */
+/* args.c - sorting the arguments of a fast call, with the messages Python itself would give; handing on a call. */
 #include "module.h"
 
 static int parameter_index(const parameters *p, PyObject *keyword)
@@ -43,4 +43,19 @@ int parse_call(const parameters *p, PyObject *const *args, Py_ssize_t nargs, PyO
         }
     }
     return 0;
+}
+
+PyObject *call_python_in(const char *where, PyObject *self, const char *name, PyObject *args, PyObject *kwargs)
+{
+    PyObject *module = PyImport_ImportModule(where);
+    PyObject *function = module ? PyObject_GetAttrString(module, name) : NULL;
+    PyObject *head = function ? PyTuple_Pack(1, self) : NULL;
+    PyObject *all = head ? PySequence_Concat(head, args) : NULL;
+    PyObject *result = all ? PyObject_Call(function, all, kwargs) : NULL;
+
+    Py_XDECREF(module);
+    Py_XDECREF(function);
+    Py_XDECREF(head);
+    Py_XDECREF(all);
+    return result;
 }

@@ -13,7 +13,7 @@ static int refuse(const char *why)
     return -1;
 }
 
-/* The structs of DLPack 1.0, as https://dmlc.github.io/dlpack/latest/c_api.html has them. */
+/* The structs of DLPack 1, as https://dmlc.github.io/dlpack/latest/c_api.html has them. */
 typedef struct {
     void *data;
     int32_t device_type, device_id;
@@ -144,7 +144,7 @@ static PyObject *export_capsule(dl_export *x, bool versioned)
     x->plain.deleter = delete_plain;
     x->versioned = (dl_versioned){
         .major = 1,
-        .minor = 0,
+        .minor = x->plain.tensor.code > DL_BOOL, /* floats of 8 bits came with 1.1 */
         .context = x,
         .deleter = delete_versioned,
         .flags = x->memory ? DL_IS_COPIED : DL_READ_ONLY,

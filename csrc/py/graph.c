@@ -186,7 +186,7 @@ static PyObject *Graph_find_nodes(PyObject *self, PyObject *const *args, Py_ssiz
 PyDoc_STRVAR(node_doc, "node($self, name)\n--\n\n"
                        "The node of that name. Raises KeyError when there is none.");
 
-static PyObject *Graph_node(PyObject *self, PyObject *name)
+PyObject *Graph_node(PyObject *self, PyObject *name)
 {
     GraphObject *g = (GraphObject *)self;
     const fe_string *s = NULL;
@@ -299,7 +299,10 @@ static PyGetSetDef graph_getset[] = {
     {"nodes", get_nodes, NULL, "The nodes in order: a live view that may be changed while it is walked.", NULL},
     {"owning_module", get_optional, set_optional, "The module that get_attr and call_module refer to, or None.",
      (void *)offsetof(GraphObject, owning_module)},
-    {"subgraphs", get_optional, set_dict, "dict: path in the owning module -> Graph of the GraphModule there; or None.",
+    {"subgraphs", get_optional, set_dict,
+     "dict: path in the owning module -> Graph of the GraphModule there; None: there are none. The first ones are "
+     "given\n"
+     "as a dict: ``g.subgraphs = {\"a\": sub}``.",
      (void *)offsetof(GraphObject, subgraphs)},
     {"extras", get_optional, set_dict, "dict: what else a torch.fx graph carries (codegen, tracer), or None.",
      (void *)offsetof(GraphObject, extras)},

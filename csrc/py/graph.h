@@ -28,6 +28,7 @@ void take_back_node(GraphObject *g, uint32_t id);
 
 /* ---- methods ---- */
 
+PyObject *Graph_node(PyObject *self, PyObject *name);
 PyObject *Graph_create_node(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_call_function(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_call_method(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -820,6 +820,8 @@ static PyMethodDef meta_methods[] = {
     {"values", (PyCFunction)Meta_values, METH_NOARGS, values_doc},
     {"items", (PyCFunction)Meta_items, METH_NOARGS, items_doc},
     {"__reversed__", (PyCFunction)Meta_reversed, METH_NOARGS, reversed_doc},
+    {"_ipython_key_completions_", (PyCFunction)Meta_keys, METH_NOARGS,
+     "_ipython_key_completions_($self, /)\n--\n\nThe keys, for the tab key after node.meta[."},
     {"__reduce__", (PyCFunction)Meta_reduce, METH_NOARGS, reduce_doc},
     {"__class_getitem__", (PyCFunction)Py_GenericAlias, METH_O | METH_CLASS, class_getitem_doc},
     {NULL, NULL, 0, NULL},

@@ -185,10 +185,12 @@ static PyMethodDef module_methods[] = {
 static int add_functions(PyObject *m)
 {
     if (PyModule_AddFunctions(m, fx_functions) < 0 || PyModule_AddFunctions(m, file_functions) < 0 ||
+        PyModule_AddFunctions(m, survey_functions) < 0 || PyModule_AddFunctions(m, statistics_functions) < 0 ||
         PyModule_AddFunctions(m, operator_functions) < 0 || PyModule_AddFunctions(m, dialect_functions) < 0 ||
         PyModule_AddFunctions(m, match_functions) < 0 || PyModule_AddFunctions(m, proxy_functions) < 0 ||
         PyModule_AddFunctions(m, interpret_functions) < 0 || PyModule_AddFunctions(m, diff_functions) < 0 ||
-        PyModule_AddFunctions(m, order_functions) < 0)
+        PyModule_AddFunctions(m, order_functions) < 0 || PyModule_AddFunctions(m, level_functions) < 0 ||
+        PyModule_AddFunctions(m, layout_functions) < 0 || PyModule_AddFunctions(m, explorer_functions) < 0)
         return -1;
     return 0;
 }

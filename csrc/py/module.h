@@ -148,6 +148,8 @@ typedef struct {
 
 /* Sort a call's arguments into out, by parameter, borrowed; one not given is NULL. */
 int parse_call(const parameters *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+/* Call a function of a Python module of ours with self before the other arguments. */
+PyObject *call_python_in(const char *where, PyObject *self, const char *name, PyObject *args, PyObject *kwargs);
 
 /* ---- error.c ---- */
 
@@ -372,9 +374,9 @@ PyObject *Graph_find_constants(PyObject *self, PyObject *const *args, Py_ssize_t
 PyObject *Graph_remove_noops(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 extern const char eliminate_common_subexpressions_doc[], find_constants_doc[], remove_noops_doc[];
 
-/* Objects rendered for text.c of the core; NULL with an exception. */
+/* The arguments of all nodes, or of getitems, rendered for text.c of the core; NULL with an exception. Runs Python code. */
 typedef struct rendering rendering;
-rendering *rendering_new(GraphObject *g);
+rendering *rendering_new(GraphObject *g, fe_text_form form, bool getitems_only);
 const fe_renderer *rendering_of(const rendering *r);
 void rendering_free(rendering *r);
 /* The core writes plain ASCII strings itself; all others are quoted by Python's rules about what can be printed. */
@@ -398,6 +400,9 @@ extern PyMethodDef proxy_functions[];           /* proxy.c */
 extern PyMethodDef interpret_functions[];       /* interpret.c */
 extern PyMethodDef diff_functions[];            /* diff.c */
 extern PyMethodDef order_functions[];           /* order.c */
+extern PyMethodDef level_functions[];           /* levels.c */
+extern PyMethodDef layout_functions[];          /* layout.c */
+extern PyMethodDef explorer_functions[];        /* explorer.c */
 PyObject *fx_sort(PyObject *m, PyObject *args); /* fx_sort.c */
 extern const char fx_sort_doc[];
 

@@ -385,21 +385,6 @@ static PyObject *Node_line(PyObject *self, PyObject *Py_UNUSED(ignored))
     return node_readable(self) < 0 ? NULL : text_of(node_of(self)->graph, node_of(self)->id);
 }
 
-/* Methods whose work is done by Python code get it from there: fastexport._node. */
-static PyObject *call_helper(PyObject *self, const char *name, PyObject *args, PyObject *kwargs)
-{
-    PyObject *module = PyImport_ImportModule("fastexport._node"), *function = NULL, *all = NULL, *result = NULL;
-    PyObject *first = PyTuple_Pack(1, self);
-
-    if (module && first && (function = PyObject_GetAttrString(module, name)) && (all = PySequence_Concat(first, args)))
-        result = PyObject_Call(function, all, kwargs);
-    Py_XDECREF(all);
-    Py_XDECREF(first);
-    Py_XDECREF(function);
-    Py_XDECREF(module);
-    return result;
-}
-
 PyDoc_STRVAR(
     format_node_doc,
     "format_node($self, placeholder_names=None, maybe_return_typename=None, *, include_tensor_metadata=False)\n"
@@ -410,7 +395,7 @@ static PyObject *Node_format_node(PyObject *self, PyObject *args, PyObject *kwar
 {
     if (!PyTuple_GET_SIZE(args) && !(kwargs && PyDict_GET_SIZE(kwargs)))
         return Node_line(self, NULL);
-    return call_helper(self, "format_node", args, kwargs);
+    return call_python_in("fastexport._node", self, "format_node", args, kwargs);
 }
 
 PyDoc_STRVAR(
@@ -422,7 +407,12 @@ PyDoc_STRVAR(
 
 static PyObject *Node_normalized_arguments(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    return call_helper(self, "normalized_arguments", args, kwargs);
+    return call_python_in("fastexport._node", self, "normalized_arguments", args, kwargs);
+}
+
+static PyObject *Node_mimebundle(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python_in("fastexport._notebook", self, "mimebundle", args, kwargs);
 }
 
 static PyObject *Node_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -476,6 +466,8 @@ static PyMethodDef node_methods[] = {
     {"normalized_arguments", SLOW(Node_normalized_arguments), normalized_arguments_doc},
     {"_order_users", Node_order_users, METH_O, order_users_doc},
     {"_line", Node_line, METH_NOARGS, line_doc},
+    {"_repr_mimebundle_", SLOW(Node_mimebundle),
+     "_repr_mimebundle_($self, include=None, exclude=None)\n--\n\nWhat a notebook shows: the text, and HTML."},
     {"__reduce__", Node_reduce, METH_NOARGS, "A node is pickled with its graph."},
     {NULL, NULL, 0, NULL},
 };

@@ -10,7 +10,7 @@
  *
  * An iterator remembers the id of a node and no address; ids are never reused, so no edit can invalidate it.
  */
-#include "module.h"
+#include "graph.h"
 
 typedef struct {
     PyObject_HEAD
@@ -125,22 +125,44 @@ static int Nodes_contains(NodesObject *self, PyObject *o)
     return graph_readable(g) < 0 ? -1 : fe_node_is_listed(g->core, ((NodeObject *)o)->id);
 }
 
-#define SHOWN 5 /* names in a repr */
+static PyObject *Nodes_getitem(NodesObject *self, PyObject *name)
+{
+    if (!PyUnicode_Check(name))
+        return PyErr_Format(
+            PyExc_TypeError,
+            "graph.nodes[...] takes the name of a node, not %.200s; list(graph.nodes) has them by number",
+            Py_TYPE(name)->tp_name);
+    return Graph_node((PyObject *)self->graph, name);
+}
 
 /* The names of the first nodes, and "..." when there are more. The graph is pinned. */
-static PyObject *first_names(const fe_graph *core)
+static PyObject *first_names(const fe_graph *core, uint32_t most)
 {
     PyObject *names = PyList_New(0);
     uint32_t id = fe_node_next(core, FE_ROOT);
 
-    for (int i = 0; names && id != FE_ROOT && i <= SHOWN; i++, id = fe_node_next(core, id)) {
-        PyObject *name = i < SHOWN ? string_to_python(core->details[id].name) : PyUnicode_FromString("...");
+    for (uint32_t i = 0; names && id != FE_ROOT && i <= most; i++, id = fe_node_next(core, id)) {
+        PyObject *name = i < most ? string_to_python(core->details[id].name) : PyUnicode_FromString("...");
         if (!name || PyList_Append(names, name) < 0)
             Py_CLEAR(names);
         Py_XDECREF(name);
     }
     return names;
 }
+
+static PyObject *Nodes_names(NodesObject *self, PyObject *Py_UNUSED(ignored))
+{
+    GraphObject *g = self->graph;
+
+    if (graph_readable(g) < 0)
+        return NULL;
+    graph_pin(g);
+    PyObject *names = first_names(g->core, UINT32_MAX);
+    graph_unpin(g);
+    return names;
+}
+
+#define SHOWN 5 /* names in a repr */
 
 static PyObject *Nodes_repr(NodesObject *self)
 {
@@ -151,7 +173,7 @@ static PyObject *Nodes_repr(NodesObject *self)
         return NULL;
     graph_pin(g);
     uint32_t count = g->core->live;
-    names = first_names(g->core);
+    names = first_names(g->core, SHOWN);
     graph_unpin(g);
     comma = names ? PyUnicode_FromString(", ") : NULL;
     list = comma ? PyUnicode_Join(comma, names) : NULL;
@@ -183,7 +205,7 @@ static void Nodes_dealloc(NodesObject *self)
 PyDoc_STRVAR(nodes_doc, "The nodes of a graph in order, as graph.nodes gives them: a live view.\n"
                         "\n"
                         "It has a length, iterates in both directions and knows what is `in` it: the nodes that\n"
-                        "stand in the graph now, by identity.\n"
+                        "stand in the graph now, by identity. graph.nodes[\"add\"] is the node of that name.\n"
                         "\n"
                         "The graph may be changed in any way while one iterates, as in torch.fx. The step to the\n"
                         "next node is made when that node is asked for, from the node given last, along the links\n"
@@ -203,13 +225,17 @@ PyDoc_STRVAR(reversed_doc, "__reversed__($self, /)\n--\n\nIterate from the last 
 
 static PyMethodDef nodes_methods[] = {
     {"__reversed__", (PyCFunction)Nodes_reversed, METH_NOARGS, reversed_doc},
+    {"_ipython_key_completions_", (PyCFunction)Nodes_names, METH_NOARGS,
+     "_ipython_key_completions_($self, /)\n--\n\nThe names of all nodes, for the tab key after graph.nodes[."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot nodes_slots[] = {
-    {Py_tp_doc, (void *)nodes_doc}, {Py_tp_dealloc, Nodes_dealloc},   {Py_tp_traverse, Nodes_traverse},
-    {Py_tp_repr, Nodes_repr},       {Py_tp_iter, Nodes_iter},         {Py_tp_methods, nodes_methods},
-    {Py_sq_length, Nodes_len},      {Py_sq_contains, Nodes_contains}, {0, NULL},
+    {Py_tp_doc, (void *)nodes_doc},   {Py_tp_dealloc, Nodes_dealloc},
+    {Py_tp_traverse, Nodes_traverse}, {Py_tp_repr, Nodes_repr},
+    {Py_tp_iter, Nodes_iter},         {Py_tp_methods, nodes_methods},
+    {Py_sq_length, Nodes_len},        {Py_sq_contains, Nodes_contains},
+    {Py_mp_subscript, Nodes_getitem}, {0, NULL},
 };
 
 PyType_Spec nodes_spec = {

@@ -234,7 +234,7 @@ PyObject *Graph_eliminate_getitems(PyObject *self, PyObject *const *args, Py_ssi
         return NULL;
     if (!fx_policy && (any = any_repeated_getitem(g)) <= 0)
         return any < 0 ? NULL : Py_BuildValue("yy", "", "");
-    if (fx_policy ? !(texts = rendering_new(g)) : graph_refresh_facts(g) < 0)
+    if (fx_policy ? !(texts = rendering_new(g, FE_TEXT_STR, true)) : graph_refresh_facts(g) < 0)
         return NULL;
     fe_getitem_options options = {.fx_policy = fx_policy, .renderer = texts ? rendering_of(texts) : NULL};
     fe_report_init(&removed, g->core->allocator);

@@ -22,7 +22,7 @@ if _core.build:
 
 from fastexport._core import Expr, Node, Tensor
 from fastexport._dtypes import Device, DType, Layout, MemoryFormat
-from fastexport._errors import FastExportError, Fault, FileError, FormatError, LintError, LintFault, VerifyError
+from fastexport._errors import FastExportError, Fault, Faults, FileError, FormatError, LintError, LintFault, VerifyError
 from fastexport._graph import Graph
 from fastexport._operators import Operator
 from fastexport._passes import eliminate_dead_code, eliminate_getitems, lint, run_passes
@@ -31,13 +31,14 @@ from fastexport._ranges import ValueRange
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
-    from fastexport import pt2e
+    from fastexport import batch, model_explorer, pt2e
     from fastexport._adapter import apply_fx_pass
     from fastexport._codegen import CodeGen, PythonCode, PyTreeCodeGen, PyTreeInfo
     from fastexport._constant_folding import fold_constants
     from fastexport._cse import eliminate_common_subexpressions
     from fastexport._diff import GraphDiff, NodeChange, NodesDiff, diff
     from fastexport._document import dumps, loads
+    from fastexport._draw import draw
     from fastexport._duplicates import deepcopy
     from fastexport._edits import Insertion, erase_nodes, insert_nodes, replace_all_uses
     from fastexport._graph_module import GraphModule
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from fastexport._meta_json import NodeSource
     from fastexport._node import map_aggregate, map_arg
     from fastexport._noops import remove_noops
+    from fastexport._notebook import View, set_options
     from fastexport._partitions import (
         SourcePartition,
         check_subgraphs_connected,
@@ -70,7 +72,9 @@ if TYPE_CHECKING:
         tree_structure,
         tree_unflatten,
     )
+    from fastexport._report import report
     from fastexport._rewriting import ReplacedPatterns, Replacements, replace_pattern, replace_pattern_with_filters
+    from fastexport._safetensors import from_safetensors, to_safetensors
     from fastexport._save import save
     from fastexport._signature import (
         ConstantArgument,
@@ -90,13 +94,17 @@ if TYPE_CHECKING:
     )
     from fastexport._sorting import sort_topologically
     from fastexport._splitting import Split, fuse, inline, outline, split
+    from fastexport._statistics import WeightStatistics, weight_statistics
+    from fastexport._stats import Stats, StatsTable, Summary, stats, summary
     from fastexport._symbols import SymBool, SymFloat, SymInt, evaluate_shapes
+    from fastexport._tables import Table
     from fastexport._tensor_meta import TensorMeta
     from fastexport._torch_api import export, export_for_inference, export_for_training, from_export
     from fastexport._tracer import PH, ProxyableClassMeta, Tracer, symbolic_trace
     from fastexport._treespec import EnumKey, TreeSpec, UnknownType
     from fastexport._trimming import trim_interfaces
     from fastexport._verifier import Verifier
+    from fastexport._weights import TensorSlice, WeightsFile, open_weights
     from fastexport._wrapping import wrap
     from fastexport.acceleration import AccelerationError, accelerate, install, uninstall
 
@@ -116,6 +124,7 @@ __all__ = [
     "Expr",
     "FastExportError",
     "Fault",
+    "Faults",
     "FileError",
     "FormatError",
     "Graph",
@@ -156,17 +165,22 @@ __all__ = [
     "Replacements",
     "SourcePartition",
     "Split",
+    "Stats",
+    "StatsTable",
     "SubgraphMatcher",
     "SubgraphMatcherWithNameNodeMap",
+    "Summary",
     "SymBool",
     "SymBoolArgument",
     "SymFloat",
     "SymFloatArgument",
     "SymInt",
     "SymIntArgument",
+    "Table",
     "Tensor",
     "TensorArgument",
     "TensorMeta",
+    "TensorSlice",
     "TokenArgument",
     "TraceError",
     "Tracer",
@@ -177,11 +191,16 @@ __all__ = [
     "ValueRange",
     "Verifier",
     "VerifyError",
+    "View",
+    "WeightStatistics",
+    "WeightsFile",
     "accelerate",
     "apply_fx_pass",
+    "batch",
     "check_subgraphs_connected",
     "deepcopy",
     "diff",
+    "draw",
     "dumps",
     "eliminate_common_subexpressions",
     "eliminate_dead_code",
@@ -195,6 +214,7 @@ __all__ = [
     "evaluate_shapes",
     "fold_constants",
     "from_fx",
+    "from_safetensors",
     "fuse",
     "get_source_partitions",
     "inline",
@@ -208,6 +228,8 @@ __all__ = [
     "map_aggregate",
     "map_arg",
     "match_inputs",
+    "model_explorer",
+    "open_weights",
     "outline",
     "propagate_shapes",
     "pt2e",
@@ -219,11 +241,16 @@ __all__ = [
     "replace_all_uses",
     "replace_pattern",
     "replace_pattern_with_filters",
+    "report",
     "run_passes",
     "save",
+    "set_options",
     "sort_topologically",
     "split",
+    "stats",
+    "summary",
     "symbolic_trace",
+    "to_safetensors",
     "tree_flatten",
     "tree_flatten_with_path",
     "tree_is_leaf",
@@ -233,6 +260,7 @@ __all__ = [
     "tree_unflatten",
     "trim_interfaces",
     "uninstall",
+    "weight_statistics",
     "wrap",
 ]
 
@@ -243,10 +271,13 @@ _LATER = {
     "acceleration": ("AccelerationError", "accelerate", "install", "uninstall"),
     "_adapter": ("apply_fx_pass",),
     "_constant_folding": ("fold_constants",),
+    "_notebook": ("View", "set_options"),
     "_cse": ("eliminate_common_subexpressions",),
     "_document": ("dumps", "loads"),
     "_duplicates": ("deepcopy",),
     "_diff": ("GraphDiff", "NodeChange", "NodesDiff", "diff"),
+    "_draw": ("draw",),
+    "_report": ("report",),
     "_edits": ("Insertion", "erase_nodes", "insert_nodes", "replace_all_uses"),
     "_partitions": (
         "SourcePartition",
@@ -256,7 +287,10 @@ _LATER = {
     ),
     "_pass_log": ("PassError", "PassLog"),
     "_sorting": ("sort_topologically",),
+    "_stats": ("Stats", "StatsTable", "Summary", "stats", "summary"),
+    "_tables": ("Table",),
     "_splitting": ("Split", "fuse", "inline", "outline", "split"),
+    "_safetensors": ("from_safetensors", "to_safetensors"),
     "_save": ("save",),
     "_signature": (
         "ConstantArgument",
@@ -304,11 +338,13 @@ _LATER = {
     "_proxy": ("Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "TraceError"),
     "_tracer": ("PH", "ProxyableClassMeta", "Tracer", "symbolic_trace"),
     "_trimming": ("trim_interfaces",),
+    "_statistics": ("WeightStatistics", "weight_statistics"),
     "_verifier": ("Verifier",),
+    "_weights": ("TensorSlice", "WeightsFile", "open_weights"),
     "_wrapping": ("wrap",),
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
-_MODULES = ("acceleration", "pt2e")
+_MODULES = ("acceleration", "pt2e", "batch", "model_explorer")
 
 
 def __getattr__(name: str) -> Any:

@@ -59,6 +59,7 @@ _FUNCTIONS = (Operator, type, types.FunctionType, types.BuiltinFunctionType)
 _TORCH_READABLE = ("dtype", "device", "layout", "memory_format")
 _GENERICS = {list: typing.List, dict: typing.Dict, set: typing.Set, frozenset: typing.FrozenSet, tuple: typing.Tuple}  # noqa: UP006
 _OF_TORCH = re.compile(r"torch(?:\.(?!_dynamo\.|_inductor\.)[^.]+)*").fullmatch
+_SHOWN = 60  # characters of code in the repr
 _COUNTER = re.compile(r"# COUNTER: (\d+)")
 
 
@@ -99,7 +100,8 @@ class PythonCode:
         return self._lines
 
     def __repr__(self) -> str:
-        return f"PythonCode(src={self.src!r})"
+        start, count = self.src.strip(), self.src.count("\n")
+        return f"PythonCode({start[:_SHOWN]!r}{'...' if len(start) > _SHOWN else ''}, {count} lines)"
 
 
 class CodeGen:

@@ -33,9 +33,8 @@ def eliminate_common_subexpressions(
     """Let the first of equal calls stand for all.
 
     Calls are equal when their target and all arguments are: constants by type and bits, so that 1, 1.0 and True are
-        three,
-    0.0 and -0.0 two, and a nan is itself. Calls with an effect, of random numbers, or of which nothing is known stay.
-    So do equal calls between which something is written that they read, and those to whose results something is
+    three, 0.0 and -0.0 two, and a nan is itself. Calls with an effect, of random numbers, or of which nothing is known
+    stay. So do equal calls between which something is written that they read, and those to whose results something is
     written later; memory that may be shared, as by views, counts as one, and so do all inputs and attributes. A graph
     may return one tensor where it returned two equal ones.
 

@@ -20,6 +20,7 @@ from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule, subgraphs_of
 from fastexport._loaded import loaded
 from fastexport._passes import _own_graph
+from fastexport._tables import Table, Tabular
 
 __all__ = ["GraphDiff", "NodeChange", "NodesDiff", "diff"]
 
@@ -91,8 +92,12 @@ class NodesDiff(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.removed or self.added or self.changed)
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.removed)} removed, {len(self.added)} added, {len(self.changed)} changed"
+        return f"NodesDiff({self.path!r}: {counts})"
 
-class GraphDiff:
+
+class GraphDiff(Tabular):
     """What differs between two graphs or programs; false when nothing does.
 
     ``str()`` is the text of it, a notebook shows it as HTML.
@@ -210,10 +215,10 @@ class GraphDiff:
         parts += [f"other {name}" for name in ("signature", "ranges", "weights") if getattr(self, name)]
         return f"GraphDiff({', '.join(parts) or 'the same'})"
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> Table:
         from fastexport import _diff_text
 
-        return _diff_text.html_of(self)
+        return _diff_text.table_of(self)
 
 
 def _under(path: str, names: Iterable[str]) -> list[str]:

@@ -1,19 +1,17 @@
-"""The forms of a `GraphDiff`: text, in colours or not, and HTML."""
+"""The forms of a `GraphDiff`: text, in colours or not, and a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape as escape_html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fastexport._tables import Column, Table
 from fastexport._terminal import escape
 
 if TYPE_CHECKING:
     from fastexport._diff import GraphDiff, NodesDiff, Row
 
 _COLOURS = {"-": 31, "+": 32, "~": 33, "@": 36}  # ANSI's
-_STYLES = {"-": "background:#fdd;color:#600", "+": "background:#dfd;color:#050", "~": "background:#ffd;color:#540"}
-_HTML_LINES = 400  # a notebook is not to be filled by one diff
 
 
 def sections(diff: GraphDiff, context: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -69,21 +67,25 @@ def text_of(diff: GraphDiff, context: int, colour: bool) -> str:
     return "\n".join(found)
 
 
-def html_of(diff: GraphDiff) -> str:
-    """See `GraphDiff`; whatever a graph says is escaped, and all styles are inline."""
-    parts = [f"<div><code>{escape_html(repr(diff))}</code>"]
-    left = _HTML_LINES
-    for title, lines in sections(diff, 3):
-        parts.append(f'<div style="font-weight:bold;margin-top:6px">{escape_html(escape(title))}</div>')
-        parts.append('<pre style="margin:0;line-height:1.3;overflow-x:auto">')
-        for mark, text in lines[:left]:
-            line = escape_html(escape(text if mark == "@" else f"{mark} {text}"))
-            style = _STYLES.get(mark, "color:#888" if mark == "@" else "")
-            parts.append(f'<div style="{style}">{line}</div>')
-        parts.append("</pre>")
-        if len(lines) > left:
-            parts.append("<div>... and more: see str()</div>")
-            break
-        left -= len(lines)
-    parts.append("</div>")
-    return "".join(parts)
+def table_of(diff: GraphDiff) -> Table:
+    """A row for each node, subgraph, or line of the signature, ranges and weights that differs."""
+    rows: list[tuple[Any, ...]] = []
+    for path, part in diff.graphs.items():
+        rows += [("node", path, "removed", name, None, text, None) for name, text in part.removed.items()]
+        rows += [("node", path, "added", None, name, None, text) for name, text in part.added.items()]
+        for change in part.changed:
+            kinds = ", ".join(change.kinds)
+            rows.append(("node", path, kinds, change.before, change.after, change.old, change.new))
+    for what, paths in (("removed", diff.removed_graphs), ("added", diff.added_graphs)):
+        rows += [("graph", path, what, None, None, None, None) for path in paths]
+    for title in ("signature", "ranges", "weights"):
+        rows += [(title, "", _WORDS[line[0]], None, None, *_sides(line)) for line in getattr(diff, title)]
+    return Table([Column(name) for name in ("part", "graph", "change", "before", "after", "old", "new")], rows)
+
+
+_WORDS = {"-": "removed", "+": "added", "~": "changed"}
+
+
+def _sides(line: str) -> tuple[str | None, str | None]:
+    """A line of the signature and so on, in the column of the program that has it."""
+    return (line[2:], None) if line[0] == "-" else (None, line[2:])

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+from fastexport._tables import Column, Table, Tabular
+
 _E = TypeVar("_E", bound="type[FastExportError]")
 
 
@@ -64,6 +66,9 @@ class LintFault(NamedTuple):
     node: str
     operand: str | None
     message: str
+
+    def __str__(self) -> str:
+        return f"{self.code} node {self.node or repr(self.node)}: {self.message}"
 
     @property
     def is_error(self) -> bool:
@@ -120,6 +125,35 @@ class Fault(NamedTuple):
         node = None if self.node is None else f"node {self.node or repr(self.node)}"
         where = " ".join(part for part in (self.entry, self.json_path, node) if part)
         return f"{self.code} {where}: {self.message}" if where else f"{self.code} {self.message}"
+
+
+_F = TypeVar("_F", bound="Fault | LintFault")
+
+
+class Faults(list[_F], Tabular):
+    """What a check found, in order; empty when nothing is wrong.
+
+    The repr has one on a line.
+
+    >>> Faults([LintFault("UNDEFINED_OPERAND", "add", "x", "node 'add' uses 'x' before it is defined")])
+    UNDEFINED_OPERAND node add: node 'add' uses 'x' before it is defined
+    >>> Faults()
+    []
+    """
+
+    __module__ = "fastexport"
+
+    def _table(self) -> Table:
+        fields = self[0]._fields if self else Fault._fields
+        return Table([Column(name) for name in fields], [tuple(fault) for fault in self])
+
+    def __repr__(self) -> str:
+        lines = [str(fault) for fault in self[:_MOST_LINES]]
+        more = [f"+{len(self) - _MOST_LINES} more"] if len(self) > _MOST_LINES else []
+        return "\n".join(lines + more) or "[]"
+
+
+_MOST_LINES = 50
 
 
 class FormatError(FastExportError, ValueError):

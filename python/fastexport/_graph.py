@@ -5,26 +5,31 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastexport import _core, _pickle
-from fastexport._errors import LintFault, lint_error
+from fastexport._display import Displayed
+from fastexport._errors import Faults, LintFault, lint_error
 from fastexport._loaded import loaded
 from fastexport._results import PassResult
 
 if TYPE_CHECKING:
     from fastexport._codegen import PythonCode, TransformCode
     from fastexport._core import Node
+    from fastexport._notebook import View
     from fastexport._rewriting import Replacements
     from fastexport._splitting import Split
+    from fastexport._stats import Summary
+    from fastexport._tables import Table
 
 Policy = Literal["safe", "torch"]
 
 
-class Graph(_core.Graph):
+class Graph(_core.Graph, Displayed):
     """An ordered list of nodes, held in C, with the API of torch.fx.Graph.
 
     Two graphs are equal when they do the same: the same opcodes, targets and arguments, node by node. Names, types and
@@ -236,7 +241,7 @@ class Graph(_core.Graph):
 
         return _trimming.trim_interfaces(self, inputs=inputs)
 
-    def lint(self, *, all: bool = False) -> list[LintFault]:
+    def lint(self, *, all: bool = False) -> Faults[LintFault]:
         """Check that the graph is well formed.
 
         What torch.fx's lint checks (order, ownership, names, targets), and: uses and arguments agree, placeholders come
@@ -254,8 +259,8 @@ class Graph(_core.Graph):
         """
         if not all:
             self._raise_faults()
-            return []
-        return [LintFault(*fault) for fault in self._lint(True, False)]
+            return Faults()
+        return Faults(LintFault(*fault) for fault in self._lint(True, False))
 
     def _raise_faults(self, *, fx_only: bool = False) -> None:
         faults = self._lint(False, fx_only)
@@ -548,14 +553,43 @@ class Graph(_core.Graph):
     # ---- copies and text
 
     def __copy__(self) -> Graph:
+        from fastexport._tree import all_graphs
+
+        deque(all_graphs(self), maxlen=0)  # it has an end
+        top = self._copy_alone()
+        left = [(self, top)]  # graphs may nest deeper than calls may
+        while left:
+            source, twin = left.pop()
+            if source.subgraphs:
+                twin.subgraphs = {path: sub._copy_alone() for path, sub in source.subgraphs.items()}
+                left += zip(source.subgraphs.values(), twin.subgraphs.values(), strict=True)
+        return top
+
+    def _copy_alone(self) -> Graph:
         graph = self._copy(False)
         graph.__dict__.update(self.__dict__)
         graph.extras = dict(self.extras) if self.extras else None
-        graph.subgraphs = {path: copy.copy(sub) for path, sub in self.subgraphs.items()} if self.subgraphs else None
         return graph
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
         memo = {} if memo is None else memo
+        found = [self]
+        seen = {id(self)}
+        for graph in found:  # it grows
+            if graph.subgraphs:
+                for inner in graph.subgraphs.values():
+                    if id(inner) not in seen:
+                        seen.add(id(inner))
+                        found.append(inner)
+        while found:  # the innermost first: they may nest deeper than calls may
+            graph = found.pop()
+            if id(graph) not in memo:
+                graph._deepcopy_alone(memo)
+        copied: Graph = memo[id(self)]
+        return copied
+
+    def _deepcopy_alone(self, memo: dict[int, Any]) -> Graph:
+        """A copy with the copies of its subgraphs, which the memo has."""
         graph = self._copy(True)
         memo[id(self)] = graph
         graph.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -565,6 +599,12 @@ class Graph(_core.Graph):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _pickle.reduce(self)
+
+    def draw(self, path: Any = None, **options: Any) -> str:
+        """A picture of the graph, as SVG or for Graphviz; see `fastexport.draw`."""
+        from fastexport._draw import draw
+
+        return draw(self, path, **options)
 
     def print_tabular(self, file: Any = None) -> None:
         """Print the nodes as a table of opcode, name, target, args and kwargs.
@@ -578,6 +618,39 @@ class Graph(_core.Graph):
         rows.insert(1, tuple("-" * width for width in widths))
         for row in rows:
             print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), file=file)
+
+    def table(self) -> Table:
+        """The nodes as a table: name, op, target, arguments, value, module and users.
+
+        Example:
+            >>> import operator
+            >>> g = Graph()
+            >>> out = g.output(g.call_function(operator.neg, (g.placeholder("x"),)))
+            >>> g.table()
+            name    op             target        arguments  value  module  users
+            x       placeholder    x                                       [neg]
+            neg     call_function  operator.neg  x                         [output]
+            output  output         output        neg                       []
+        """
+        from fastexport import _views
+
+        return _views.node_table(self)
+
+    def summary(self, *, depth: int | None = 3) -> Summary:
+        """The modules of the graph, by its nodes' nn_module_stack; see `fastexport.summary`."""
+        from fastexport import _stats
+
+        return _stats.summary(self, depth=depth)
+
+    def view(self, *, height: int | str = 600, width: int | str = "100%") -> View:
+        """The report page of the graph, for a notebook: a page of its own in the cell.
+
+        Args:
+            height, width: of the frame: pixels, or a length of CSS such as ``"80vh"``.
+        """
+        from fastexport._notebook import View
+
+        return View(self, height, width)
 
 
 def _holds_graph_modules(owner: Any, kind: type) -> bool:

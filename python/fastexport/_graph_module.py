@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastexport import _core
+from fastexport._display import Displayed
 from fastexport._graph import Graph
 from fastexport._loaded import loaded
 from fastexport._module_tree import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fastexport._codegen import PythonCode
 
 
-class GraphModule(Holder):
+class GraphModule(Holder, Displayed):
     """A graph with the modules, parameters, buffers and constants that its nodes refer to.
 
     It is called like a module: code is generated and compiled at the first call, once, and run by torch. It is a light

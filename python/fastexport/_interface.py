@@ -30,6 +30,7 @@ _USER = 0  # fe_input_kind and fe_output_kind of csrc/core/ir.h
 _LOSS = 1
 _TOKEN = 5
 _TOKEN_OUT = 7
+_UPDATES = (2, 5, 6)  # of a buffer, a user's input, a parameter
 
 _Spec = tuple[Any, ...]
 
@@ -382,6 +383,37 @@ def remove_output(program: ExportedProgram, which: str | int) -> None:
     _, results = _results(program)
     del results[users[index]], outputs[users[index]]
     _set_outputs(program, results, outputs, calls)
+
+
+def updates(program: ExportedProgram) -> dict[int, tuple[Any, Node | None]]:
+    """The results that are neither the user's nor a token, by position: each with the input it is the new value of.
+
+    A gradient is that of no input.
+    """
+    inputs, outputs = _signature(program)
+    nodes = program.graph.find_nodes(op="placeholder")
+    by_target = {node.name: node for node in nodes} | {
+        spec[4]: node for node, spec in zip(nodes, inputs, strict=True) if spec[4] is not None
+    }
+    _, results = _results(program)
+    found = {}
+    for position, (value, spec) in enumerate(zip(results, outputs, strict=True)):
+        if spec[0] not in (_USER, _LOSS, _TOKEN_OUT):
+            found[position] = value, by_target.get(spec[4]) if spec[0] in _UPDATES else None
+    return found
+
+
+def remove_updates(program: ExportedProgram, positions: Collection[int]) -> None:
+    """Take results away that are not the user's.
+
+    Args:
+        positions: among all results, as in `updates`.
+    """
+    calls, _ = _convention(program)
+    _, outputs = _signature(program)
+    _, results = _results(program)
+    kept = [i for i in range(len(results)) if i not in positions]
+    _set_outputs(program, [results[i] for i in kept], [outputs[i] for i in kept], calls)
 
 
 def takes_other_inputs(program: ExportedProgram) -> bool:

@@ -16,11 +16,11 @@ from fastexport._module_tree import attribute
 
 # fe_memory_fact in csrc/core/memory.h
 FRESH, VIEW, COPIES, CALM, SINGLE = (1 << i for i in range(5))
-_POSITION_SHIFT, _POSITIONS = 8, 24
+POSITION_SHIFT, _POSITIONS = 8, 24
 
 _FRESH = frozenset(
     """abs acos acosh add addcdiv addcmul addmm amax amin angle any arange argmax argmin asin asinh atan atan2 atanh
-    avg_pool2d avg_pool3d baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    avg_pool2d avg_pool3d baddbmm batch_norm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
     bitwise_xor bmm cat ceil celu clamp clamp_max clamp_min clone constant_pad_nd conv1d conv2d conv3d convolution
     copysign cos cosh cumprod cumsum deg2rad digamma div dot elu embedding empty empty_strided eq erf erfc erfinv
     exp exp2 expm1 flip floor fmax fmin fmod frac full full_like gather ge gelu group_norm gt hardshrink
@@ -134,7 +134,7 @@ def memory_facts(owner: Any, op: str, target: Any) -> int:
         if name in _RESHAPING:
             return 0
         positions = 1 if op == "call_method" else _written_positions(target)
-        return 0 if positions is None else COPIES | positions << _POSITION_SHIFT
+        return 0 if positions is None else COPIES | positions << POSITION_SHIFT
     facts = SINGLE if name in _SINGLE else 0
     if name in _FRESH:
         facts |= FRESH

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fastexport import _core
-from fastexport._errors import Fault, FormatError, VerifyError, format_error, naming
+from fastexport._display import Displayed
+from fastexport._errors import Fault, Faults, FormatError, VerifyError, format_error, naming
 from fastexport._graph import Graph
 from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets, Storages, TensorDict
@@ -21,7 +22,9 @@ from fastexport._state import InputTargets, Storages, TensorDict
 if TYPE_CHECKING:
     from fastexport._core import Node, Program, Tensor
     from fastexport._graph_module import GraphModule
+    from fastexport._notebook import View
     from fastexport._signature import ExportGraphSignature, InputKind, ModuleCallEntry
+    from fastexport._stats import Summary
     from fastexport._treespec import TreeSpec
     from fastexport._verifier import Verifier
 
@@ -35,7 +38,7 @@ class CallSpec(NamedTuple):
     out_spec: TreeSpec | None
 
 
-class ExportedProgram:
+class ExportedProgram(Displayed):
     """An exported program: a graph, its signature, weights, and what torch.export notes beside them.
 
     Made by `fastexport.load`. The attributes can't be set; the graph itself can be edited with all that a `Graph`
@@ -63,7 +66,7 @@ class ExportedProgram:
         set_(self, "_constants", TensorDict(program, self._storages, self._inputs, constants=True))
         set_(self, "_calls", None)
         set_(self, "_guards", None)
-        set_(self, "faults", [Fault(*fault) for fault in [*program.archive.faults, *program.faults]])
+        set_(self, "faults", Faults(Fault(*fault) for fault in [*program.archive.faults, *program.faults]))
 
     _storages: Storages
     _weights: TensorDict
@@ -71,7 +74,7 @@ class ExportedProgram:
     _inputs: InputTargets
     _calls: list[dict[str, Any]] | None  # the module call graph, in the file's form, once an edit has changed it
     _guards: list[str] | None  # likewise the guards
-    faults: list[Fault]
+    faults: Faults[Fault]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise _read_only(name)
@@ -270,7 +273,7 @@ class ExportedProgram:
         level: Level = "lenient",
         weights: bool = True,
         dialect: str | type[Verifier] | Verifier | None = None,
-    ) -> list[Fault]:
+    ) -> Faults[Fault]:
         """Check the program as it is now; one that was read from a file without torch.
 
         What torch's own verifier checks, and of a file: checksums, weights against the graph, arguments against the
@@ -298,7 +301,7 @@ class ExportedProgram:
         faults = self._check(strict=level == "strict", limit=0 if weights else None, dialect=dialect)
         if not all:
             self._raise_faults(faults)
-        return faults
+        return Faults(faults)
 
     def _raise_faults(self, faults: list[Fault]) -> None:
         if any(fault.is_error for fault in faults):
@@ -328,6 +331,12 @@ class ExportedProgram:
         from fastexport._verifier import with_dialects
 
         return with_dialects(self, faults, dialect)
+
+    def draw(self, path: Any = None, **options: Any) -> str:
+        """A picture of the program, as SVG or for Graphviz; see `fastexport.draw`."""
+        from fastexport._draw import draw
+
+        return draw(self, path, **options)
 
     def save(
         self, path_or_file: Any, *, extra_files: Mapping[str, str | bytes] | None = None, verify: bool = True
@@ -645,6 +654,27 @@ class ExportedProgram:
         """See `Graph.lint`."""
         return self._graph.lint(**options)
 
+    # ---- for people
+
+    def summary(self, *, depth: int | None = 3) -> Summary:
+        """The modules of the program with their operators, parameters and bytes; see `fastexport.summary`."""
+        from fastexport import _stats
+
+        return _stats.summary(self, depth=depth)
+
+    def view(self, *, height: int | str = 600, width: int | str = "100%") -> View:
+        """The report page of the program, for a notebook: a page of its own in the cell.
+
+        Args:
+            height, width: of the frame: pixels, or a length of CSS such as ``"80vh"``.
+
+        Raises:
+            ValueError: it is no such length.
+        """
+        from fastexport._notebook import View
+
+        return View(self, height, width)
+
     # ---- copies and text
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
@@ -657,7 +687,7 @@ class ExportedProgram:
         set_(twin, "_inputs", self._inputs.copy_for(twin._graph))
         for name in ("_weights", "_constants"):
             set_(twin, name, self.__dict__[name].copy_for(twin._inputs))
-        set_(twin, "faults", list(self.faults))
+        set_(twin, "faults", Faults(self.faults))
         return twin
 
     def __copy__(self) -> ExportedProgram:
@@ -697,10 +727,17 @@ def _from_bytes(data: bytes, model: str) -> ExportedProgram:
 
 
 def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> _core.Archive:
-    """The archive of a path, an open file, or bytes."""
+    """The archive of a path, a URL of fsspec's, an open file, or bytes."""
     import os
 
+    from fastexport import _remote
+
     chosen = dict(limits) if limits is not None else None
+    if _remote.is_url(path_or_file):
+        path_or_file = _remote.open_file_of(path_or_file)
+    if _remote.is_open_file(path_or_file):
+        with path_or_file as file:
+            return _core.Archive(_file_source(file), chosen)
     if isinstance(path_or_file, str | os.PathLike):
         return _core.Archive(os.open(path_or_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), chosen)
     if hasattr(path_or_file, "read"):
@@ -747,7 +784,8 @@ def load(
     and the flat zip of torch 2.7 and before (C).
 
     Args:
-        path_or_file: a path, an open binary file, or the bytes.
+        path_or_file: a path, an open binary file, or the bytes; a URL or an OpenFile of fsspec, of which all is read at
+            once (``"filecache::s3://..."`` keeps a copy on the disk, whose weights are then mapped).
         verify: check the program too, with the checksums of weights when they are no more than
             ``limits["checked_bytes"]`` in all; of more, none is read, and each is checked when it is first touched.
             Without it only what reading needs is checked.
@@ -819,6 +857,19 @@ def _text_of(name: str, data: bytes) -> str:
 
 # The limits that a file must keep by default; 0 is no limit. See csrc/pt2/report.h.
 LIMITS: Mapping[str, int] = _core.default_limits()
+
+
+def load_if_file(g: Any) -> Any:
+    """What is given; of a .pt2 file (its path, an open one, its bytes) the program, which is not verified.
+
+    Raises:
+        FormatError, OSError: it can't be read.
+    """
+    from fastexport import _remote
+
+    is_data = isinstance(g, str | bytes | bytearray | memoryview) or hasattr(g, "__fspath__")
+    is_file = is_data or (not hasattr(g, "graph") and (hasattr(g, "read") or _remote.is_open_file(g)))
+    return load(g, verify=False) if is_file else g
 
 
 def is_pt2(path_or_file: Any) -> bool:

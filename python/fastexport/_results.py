@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
+
+from fastexport._tables import Column, Table, Tabular
 
 
-class PassResult:
+class PassResult(Tabular):
     """The outcome of one pass over a graph; true when the graph was modified.
 
     It stands in for the bool that torch.fx's passes return: ``changed |= graph.eliminate_dead_code()`` works. Names are
@@ -76,6 +79,19 @@ class PassResult:
         return self.modified | other if isinstance(other, bool) else NotImplemented
 
     __ror__ = __or__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes by name, for JSON."""
+        names = ("name", "modified", "removed", "replaced", "added", "reasons", "seconds")
+        return {name: getattr(self, name) for name in names}
+
+    def _table(self) -> Table:
+        """A row for each node that is gone or new, and for each that there is a reason for."""
+        reasons = self.reasons or {}
+        what = dict.fromkeys(reasons, "kept") | dict.fromkeys(self.removed, "removed")
+        what |= dict.fromkeys(self.replaced, "replaced") | dict.fromkeys(self.added, "added")
+        rows = [(node, change, self.replaced.get(node), reasons.get(node)) for node, change in what.items()]
+        return Table((Column("node"), Column("change"), Column("by"), Column("reason")), rows)
 
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()

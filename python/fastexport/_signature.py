@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastexport._records import Record
+from fastexport._tables import Column, Table, Tabular
 
 if TYPE_CHECKING:
     from fastexport._core import Program
@@ -161,7 +162,7 @@ class ExportBackwardSignature(Record):
 _Constant = int | float | bool | str | None
 
 
-class ExportGraphSignature(Record):
+class ExportGraphSignature(Record, Tabular):
     """The inputs and outputs of a program, in the order of its placeholders and results.
 
     The signature that an `ExportedProgram` gives is a picture of the program as it is at that moment: the program keeps
@@ -340,10 +341,36 @@ class ExportGraphSignature(Record):
 
         return follow
 
+    def to_dict(self) -> dict[str, Any]:
+        """Inputs and outputs, each as a dict of its kind, name, target and so on, for JSON."""
+        rows = self.to_records()
+        for row in rows:
+            del row["side"]
+        inputs = len(self.input_specs)
+        return {"inputs": rows[:inputs], "outputs": rows[inputs:]}
+
+    def _table(self) -> Table:
+        columns = (Column("side"), Column("name"), Column("kind"), Column("target"), Column("persistent"))
+        rows = [("input", s.arg.name, s.kind.name, s.target, s.persistent) for s in self.input_specs]
+        rows += [("output", s.arg.name, s.kind.name, s.target, None) for s in self.output_specs]
+        return Table(columns, rows)
+
+    def __repr__(self) -> str:
+        specs = (f"{name}=[{_some(getattr(self, name))}]" for name in self._fields)
+        return f"ExportGraphSignature({', '.join(specs)})"
+
     def __str__(self) -> str:
         inputs = "\n".join(map(str, self.input_specs))
         outputs = "\n".join(map(str, self.output_specs))
         return f"\n# inputs\n{inputs}\n\n# outputs\n{outputs}\n"
+
+
+_SHOWN = 10  # specs in a repr
+
+
+def _some(specs: Collection[Any]) -> str:
+    more = [f"+{len(specs) - _SHOWN} more"] if len(specs) > _SHOWN else []
+    return ", ".join([*map(repr, list(specs)[:_SHOWN]), *more])
 
 
 def _targets_by_name(specs: Collection[Any], kind: Enum, cls: type[Any]) -> Mapping[str, str]:
@@ -411,6 +438,15 @@ def signature_of(graph: Graph, program: Program) -> ExportGraphSignature:
     return ExportGraphSignature(
         [_input_spec(spec, program, graph) for spec in inputs], [_output_spec(spec, program, graph) for spec in outputs]
     )
+
+
+def weight_names(graph: Graph) -> tuple[list[str], list[str]]:
+    """The names of parameters and of buffers in the signature of a program's graph, without making the signature."""
+    names: dict[InputKind, list[str]] = {InputKind.PARAMETER: [], InputKind.BUFFER: []}
+    for number, _, _, _, target, *_ in (graph._signature() or ((), ()))[0]:
+        if target is not None and _INPUT_KINDS[number] in names:
+            names[_INPUT_KINDS[number]].append(target)
+    return names[InputKind.PARAMETER], names[InputKind.BUFFER]
 
 
 def module_calls_of(program: ExportedProgram) -> list[ModuleCallEntry]:

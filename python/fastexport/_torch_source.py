@@ -22,7 +22,7 @@ from torch.export import graph_signature as torch_signature
 from fastexport import _core, _tensors, _torch, _torch_export, _torch_verifier
 from fastexport import _signature as ours
 from fastexport._collecting import no_collection
-from fastexport._errors import Fault
+from fastexport._errors import Fault, Faults
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule
 from fastexport._program import ExportedProgram, _from_bytes, _read_only
@@ -137,7 +137,7 @@ class TorchProgram(ExportedProgram):
         set_(self, "_graph", graph)
         set_(self, "_program", _NO_FILE)
         set_(self, "_inputs", InputTargets(graph))
-        set_(self, "faults", [])
+        set_(self, "faults", Faults())
 
     @property
     def graph_module(self) -> GraphModule:
@@ -406,20 +406,6 @@ class TorchProgram(ExportedProgram):
         object.__setattr__(twin, "_inputs", self._inputs.copy_for(graph))
         memo[id(self)] = twin
         return twin
-
-    def __repr__(self) -> str:
-        from fastexport import _summary
-
-        signature = self.graph_signature
-        lines = [
-            f"ExportedProgram: {self.dialect} dialect, from torch {self.torch_version}",
-            f"  nodes    {_summary.nodes_line(self)}",
-            f"  inputs   {_summary._cut(map(str, signature.user_inputs)) or 'none'}",
-            f"  outputs  {_summary._cut(map(str, signature.user_outputs)) or 'none'}",
-        ]
-        if self.range_constraints:
-            lines.append(f"  ranges   {_summary._cut(f'{k}: {v}' for k, v in self.range_constraints.items())}")
-        return "\n".join(lines)
 
 
 def _bound(value: Any) -> int | None:

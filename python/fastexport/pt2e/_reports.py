@@ -5,11 +5,11 @@ Seen are names of operators, dtypes of values and annotations, so that a graph r
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fastexport._tables import Column, Table, Tabular
 from fastexport.pt2e._graphs import (
     ANNOTATION,
     CHOOSE,
@@ -60,7 +60,7 @@ class ReportRow(NamedTuple):
     why: str
 
 
-class QuantizationReport:
+class QuantizationReport(Tabular):
     """The rows of a report; printed as a table, in notebooks as one with colours.
 
     Attributes:
@@ -94,6 +94,9 @@ class QuantizationReport:
                 return row
         raise KeyError(f"the report has no node {node!r}")
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return [row.node for row in self.rows]
+
     def __repr__(self) -> str:
         return f"<quantization report of a {self.stage} graph: {self._summary()}>"
 
@@ -109,17 +112,10 @@ class QuantizationReport:
         lines = ["  ".join(row).rstrip() for row in padded]
         return "\n".join([*lines, f"{self.stage}: {self._summary()}"])
 
-    def _repr_html_(self) -> str:
-        colours = {"quantized": "#d7f0d7", "partly": "#fbeecb", "weight only": "#fbeecb", "float": "#f7d6d6"}
-        rows = []
-        for row in self.rows:
-            style = f' style="background:{colours[row.status]}"' if row.status in colours else ""
-            rows.append(f"<tr{style}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>")
-        head = "".join(f"<th>{name}</th>" for name in ReportRow._fields)
-        return (
-            f"<table><caption>{html.escape(self.stage)}: {html.escape(self._summary())}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        )
+    def _table(self) -> Table:
+        columns = [Column(name) for name in ReportRow._fields]
+        told = [[f"{name}: {kind}" for name, kind in row.inputs] for row in self.rows]
+        return Table(columns, [(*row[:4], inputs, *row[5:]) for row, inputs in zip(self.rows, told, strict=True)])
 
 
 def _cells(row: ReportRow) -> tuple[str, ...]:
