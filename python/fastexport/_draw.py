@@ -63,21 +63,24 @@ def draw(
     name = None if path is None else os.fsdecode(path)
     kind = format or format_of(name)
     _check(depth, kind, engine, timeout)
+    from fastexport._collecting import no_collection
     from fastexport._levels import levels_of
     from fastexport._program import load_if_file
 
-    levels = levels_of(load_if_file(g), fold=fold, max_items=max_items)
-    level = levels.root if module is None else levels.at(module)
-    if kind == "svg" and engine == "own":
-        from fastexport._picture import svg
+    source = load_if_file(g)
+    with no_collection():
+        levels = levels_of(source, fold=fold, max_items=max_items)
+        level = levels.root if module is None else levels.at(module)
+        if kind == "svg" and engine == "own":
+            from fastexport._picture import svg
 
-        text = svg(level, depth)
-    else:
-        from fastexport import _dot
+            text = svg(level, depth)
+        else:
+            from fastexport import _dot
 
-        text = _dot.dot(level, depth)
-        if kind == "svg":
-            text = _dot.graphviz(text, _dot.count_nodes(level, depth), timeout)
+            text = _dot.dot(level, depth)
+    if kind == "svg" and engine == "graphviz":
+        text = _dot.graphviz(text, _dot.count_nodes(level, depth), timeout)
     if name is not None:
         from fastexport._new_file import write_file
 

@@ -81,10 +81,12 @@ def report_html(
     names: Sequence[str] = (),
 ) -> str:
     """The page of `report`."""
+    from fastexport._collecting import no_collection
     from fastexport._report_data import data_of, json_text
 
-    data = data_of(program, other, findings, fold, names)
-    packed = base64.b64encode(zlib.compress(json_text(data), 9)).decode()
+    with no_collection():
+        data = data_of(program, other, findings, fold, names)
+        packed = base64.b64encode(zlib.compress(json_text(data), 9)).decode()
     html, style, script = _sources()
     parts = {
         "title": escape(" → ".join(one["name"] for one in data["programs"])),

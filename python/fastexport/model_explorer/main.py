@@ -20,6 +20,7 @@ from model_explorer.graph_builder import Graph
 from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDataResult
 
 from fastexport import _core
+from fastexport._collecting import no_collection
 from fastexport._program import ExportedProgram, open_archive
 from fastexport.model_explorer import node_data, to_json
 
@@ -106,16 +107,12 @@ def read_json(text: str) -> Any:
 
     It need not look at what was made either, which has no circles: freezing and unfreezing makes that old at once.
     """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        return json.loads(text)
-    finally:
+    with no_collection():
+        value = json.loads(text)
         if gc.get_freeze_count() == 0:  # else somebody has frozen what must stay so
             gc.freeze()
             gc.unfreeze()
-        if was_on:
-            gc.enable()
+    return value
 
 
 def _graph(graph: dict[str, Any]) -> Any:
