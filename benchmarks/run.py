@@ -333,6 +333,7 @@ def markdown(result: dict[str, Any]) -> str:
         "- `.pt2` files beside `torch.export`, likewise: [FILES.md](FILES.md).",
         "- Programs of torch, in and out, beside `torch.export`: [PROGRAMS.md](PROGRAMS.md).",
         "- Code, patterns, passes and tracing beside `torch.fx`: [FX.md](FX.md).",
+        "- Many files, pictures, pages, weights and the command: [TOOLS.md](TOOLS.md).",
     ]
     for graph, group in by_graph(result["rows"]).items():
         lines += ["", f"## {graph}", ""]

@@ -14,6 +14,7 @@ import weakref
 from collections import namedtuple
 
 import fastexport
+from explorer_told import Told
 from fastexport import Graph, _core
 from fastexport._provenance import _Recorder
 from helpers import ORDER_FAULTS, codes, small_graph, structure
@@ -58,25 +59,6 @@ class Sizes:
 
     def stride(self):
         return 3, 1
-
-
-class Told:
-    """What explorer_nodes asks."""
-
-    def leaf(self, node):
-        return '"label":"x","attrs":[]', '"graph"', True
-
-    def target(self, target):
-        return '"call"', ('"first"', '"second"')
-
-    def space(self, text, node):
-        return "a/b"
-
-    def source(self, text, node):
-        return ""
-
-    def value(self, text, node):
-        return '"f32"'
 
 
 SIZES = Sizes(), Sizes()

@@ -12,6 +12,7 @@ import tempfile
 import weakref
 
 import fastexport
+from explorer_told import Told
 from fastexport import _core, _objects
 from pt2_files import SAMPLES, sample
 
@@ -22,25 +23,6 @@ OLD = sorted((SAMPLES / "old_layout").glob("*.pt2"))[0].read_bytes()
 FOLDER = tempfile.mkdtemp()
 PATH = os.path.join(FOLDER, "program.pt2")
 BEFORE = b"what was here before"
-
-
-class Told:
-    """What explorer_nodes asks."""
-
-    def leaf(self, node):
-        return '"label":"x","attrs":[]', '"graph"', True
-
-    def target(self, target):
-        return '"call"', ('"first"', '"second"')
-
-    def space(self, text, node):
-        return "a/b"
-
-    def source(self, text, node):
-        return ""
-
-    def value(self, text, node):
-        return '"f32"'
 
 
 def open_program(name="cond_"):
@@ -60,6 +42,7 @@ def entries(ep):
     archive = ep._program.archive
     name = archive.entries()[0][0]
     archive.check(name)
+    assert archive.models == ["model"]
     return archive.read(name), bytes(archive.storage(name)), bytes(archive.storage(name, map=False))
 
 

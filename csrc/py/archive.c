@@ -480,7 +480,26 @@ static PyObject *Archive_root(PyObject *self, void *Py_UNUSED(closure))
     return PyUnicode_FromString(pt2_archive_root(((ArchiveObject *)self)->archive));
 }
 
+static int add_model(void *list, const char *name, size_t len)
+{
+    PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)len, NULL);
+    int result = text ? PyList_Append(list, text) : -1;
+
+    Py_XDECREF(text);
+    return result;
+}
+
+static PyObject *Archive_models(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *list = PyList_New(0);
+
+    if (list && pt2_each_model(((ArchiveObject *)self)->archive, add_model, list) < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
 static PyGetSetDef archive_getset[] = {
+    {"models", Archive_models, NULL, "The names of the models that are in it.", NULL},
     {"root", Archive_root, NULL, "The folder that all entries are in; empty when there is none.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -161,15 +161,10 @@ def faults_of(archive: _core.Archive, model: str | None, level: Level, weights: 
     faults = list(dict.fromkeys(Fault(*fault) for fault in found))
     verifier = loaded("fastexport._verifier")
     if verifier is not None and verifier._registry:  # dialects that only Python knows
-        for name in _models_of(archive) if model is None else [model]:
+        names: list[str | None] = [model] if model is not None else [*archive.models]
+        for name in names or [None]:
             faults = _judged(archive, name, faults)
     return faults
-
-
-def _models_of(archive: _core.Archive) -> list[str | None]:
-    entries = [entry[0] for entry in archive.entries()]
-    names = [entry[len("models/") : -len(".json")] for entry in entries if re.fullmatch(r"models/[^/]+\.json", entry)]
-    return list(names) or [None]
 
 
 def _judged(archive: _core.Archive, model: str | None, faults: list[Fault]) -> list[Fault]:

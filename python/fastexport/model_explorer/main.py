@@ -130,12 +130,8 @@ def _data(title: str, data: dict[str, Any]) -> Any:
 
 
 def programs_of(path: str) -> Iterator[tuple[str, ExportedProgram]]:
-    """The programs of a file with the names of their models; "model" where the file has no names."""
+    """The programs of a file with the names of their models."""
     archive = open_archive(path)
-    folder, end = "models/", ".json"
-    entries = [name for name, *_ in archive.entries()]
-    models: list[str | None] = [
-        name[len(folder) : -len(end)] for name in entries if name.startswith(folder) and name.endswith(end)
-    ]
-    for name in models or [None]:
+    models: list[str | None] = [*archive.models] or [None]  # without one, reading tells what is missing
+    for name in models:
         yield name or "model", ExportedProgram(_core.Program(archive, name))
