@@ -99,30 +99,70 @@ def test_programs():
 
 
 class MadeOfNumbers(torch.nn.Module):
-    def forward(self):
-        return torch.zeros(2, 2) + torch.ones(2, 2)
+    def forward(self, x):
+        return x * (torch.zeros(2, 2) + torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("options", [{}, {"check": True}, {"bisect": True}], ids=str)
 def test_programs_in_a_chain_of_passes(options):
     """As the function alone, a chain keeps the values as constants of the program."""
-    program = torch.export.export(MadeOfNumbers(), ())
+    program = torch.export.export(MadeOfNumbers(), (torch.ones(2, 2),))
     native = fastexport.from_export(program)
     for p in (native, program):
         (result,) = fastexport.run_passes(p, ["fold_constants"], **options)
         assert result.replaced == {"add": "c__folded_constant_0"}
         assert list(p.constants) == ["_folded_constant_0"]
-        assert torch.equal(p.module()(), torch.ones(2, 2))
+        assert torch.equal(p.module()(torch.ones(2, 2)), torch.ones(2, 2))
     native.verify()
     program.validate()
 
 
 def test_the_graph_of_a_program_has_no_place_for_constants():
-    program = fastexport.from_export(torch.export.export(MadeOfNumbers(), ()))
+    program = fastexport.from_export(torch.export.export(MadeOfNumbers(), (torch.ones(2, 2),)))
     result = program.graph.fold_constants(explain=True)
     assert not result
     assert result.reasons["add"] == "kept: there is no module, or no program was given, to hold the value"
     program.verify()
+
+
+class Returned(torch.nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([2.0, 3.0]))
+        self.last = last
+
+    def forward(self, x):
+        return x + self.scale * 2, self.last(self.scale * 3)
+
+
+LASTS = {
+    "itself": lambda value: value,
+    "view": lambda value: value.view(2, 1),
+    "reshape": lambda value: value.reshape(2, 1),
+    "part": lambda value: value.split(1)[0],
+    "chain": lambda value: value.t().contiguous().expand(2).flatten(),
+}
+
+
+@pytest.mark.parametrize("last", LASTS.values(), ids=list(LASTS))
+@pytest.mark.parametrize("kind", ["program", "module"])
+def test_what_is_returned_is_computed_at_each_run(last, kind):
+    """A caller may write to it, which would change the constant; what is only read is folded."""
+    x = torch.ones(2)
+    exported = torch.export.export(Returned(last), (x,))
+    if kind == "program":
+        program = fastexport.from_export(exported)
+        result = fastexport.fold_constants(program)
+        module = program.to_torch().module()
+    else:
+        module = exported.module()
+        result = fastexport.fold_constants(module)
+    assert list(result.replaced) == ["mul"]
+    first = module(x)
+    expected = [tensor.tolist() for tensor in first]
+    for tensor in first:
+        tensor.add_(5)
+    assert [tensor.tolist() for tensor in module(x)] == expected
 
 
 def test_modules_of_ours():

@@ -302,7 +302,8 @@ def test_provenance():
 
 def test_subgraphs():
     root = torch.nn.Module()
-    inner = calls((aten.cos.default, ("%x",)), (aten.cos.default, ("%x",)), output=["%cos_default", "%cos_default_1"])
+    twice = [(aten.cos.default, ("%x",)), (aten.cos.default, ("%x",))]
+    inner = calls(*twice, (aten.neg.default, ("%cos_default_1",)), output=["%cos_default", "%neg_default"])
     root.inner = fx.GraphModule(torch.nn.Module(), inner)
     graph = fx.Graph()
     graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
@@ -313,7 +314,7 @@ def test_subgraphs():
         "inner/cos_default_1": "removed: the same as 'cos_default'"
     }
     assert cse(module).removed == ["inner/cos_default_1"]
-    assert len(module.inner.graph.nodes) == 3
+    assert len(module.inner.graph.nodes) == 4
 
 
 def test_programs_keep_their_signature():
@@ -364,7 +365,7 @@ def test_a_judge_that_changes_the_graph_is_stopped():
         return 0
 
     with pytest.raises(fastexport.FastExportError):
-        graph._eliminate_common_subexpressions(judge, (), False, False, None)
+        graph._eliminate_common_subexpressions(judge, (), False, False, False, None)
     assert len(graph.nodes) == 4
 
 

@@ -173,3 +173,55 @@ void fe_memory_close(fe_memory *m)
     m->regions = NULL;
     m->written = NULL;
 }
+
+/* ---- what a graph returns ---- */
+
+static bool is_update(uint8_t kind)
+{
+    return kind == FE_OUTPUT_BUFFER_MUTATION || kind == FE_OUTPUT_PARAMETER_MUTATION ||
+           kind == FE_OUTPUT_USER_INPUT_MUTATION;
+}
+
+bool fe_has_updates(const fe_graph *g)
+{
+    for (uint32_t i = 0; g->signature && i < g->signature->output_count; i++) {
+        if (is_update(g->signature->outputs[i].kind))
+            return true;
+    }
+    return false;
+}
+
+static void mark_operands(const fe_graph *g, uint32_t id, uint8_t *marks, uint8_t mark)
+{
+    const fe_node *n = &g->nodes[id];
+
+    for (uint32_t i = 0; i < n->edge_count; i++)
+        marks[g->edges[n->edge + i].def] |= mark;
+}
+
+/* From users to operands, which stand before them. */
+static void spread_results(const fe_graph *g, const uint32_t *facts, uint8_t *marks)
+{
+    for (uint32_t id = g->nodes[FE_ROOT].prev; id != FE_ROOT; id = g->nodes[id].prev) {
+        bool is_new = facts[g->nodes[id].target] & (FE_MEMORY_FRESH | FE_MEMORY_ARITHMETIC);
+        if (marks[id] & FE_RESULT && !is_new)
+            mark_operands(g, id, marks, FE_RESULT);
+    }
+}
+
+void fe_mark_returned(const fe_graph *g, const uint32_t *facts, uint8_t *marks)
+{
+    uint32_t last = g->nodes[FE_ROOT].prev;
+
+    memset(marks, 0, g->node_count);
+    if (g->nodes[last].op != FE_OP_OUTPUT)
+        return;
+    mark_operands(g, last, marks, FE_RETURNED | FE_RESULT);
+    for (uint32_t i = 0; g->signature && i < g->signature->output_count; i++) {
+        const fe_spec *spec = &g->signature->outputs[i];
+        if (is_update(spec->kind) && spec->node != FE_NONE_ID)
+            marks[spec->node] |= FE_UPDATING;
+    }
+    if (facts)
+        spread_results(g, facts, marks);
+}

@@ -5,8 +5,9 @@
  * is found in one walk.
  *
  * What is equal as text is equal as a value only while nobody writes. Two calls are merged when (1) nothing that either reads
- * is written from the first to the second, and (2) their results are never written to, or are the same memory anyway, or are
- * made of memory that nobody writes after the first. Memory is told apart by regions (memory.c).
+ * is written from the first to the second, (2) their results are never written to, or are the same memory anyway, or are made
+ * of memory that nobody writes after the first, and (3) they are not what a buffer becomes and what else is returned. Memory
+ * is told apart by regions (memory.c).
  */
 #include "simplify.h"
 
@@ -24,6 +25,7 @@ typedef struct {
     bool writes;
     fe_memory memory;  /* if there are writes */
     uint64_t *written; /* up to where the walk is, as memory.written */
+    uint8_t *returned; /* by node: fe_returned; NULL: it does not matter */
     fe_error *err;
 } finder;
 
@@ -187,8 +189,20 @@ static bool is_written_later(const finder *f, uint32_t first, uint32_t again)
     return of_first > f->g->nodes[first].pos || of_again > f->g->nodes[first].pos;
 }
 
+/* Whether two results that are apart would come to be in the same memory. */
+static bool are_results(const finder *f, uint32_t first, uint32_t again)
+{
+    bool is_view = f->g->nodes[first].op == FE_OP_GET_ATTR || f->o->facts[f->g->nodes[first].target] & FE_MEMORY_VIEW;
+
+    return f->returned[first] & f->returned[again] & FE_RESULT && !is_view;
+}
+
 static fe_cse_reason judge(const finder *f, uint32_t first, uint32_t again)
 {
+    if (f->returned && fe_stay_two(f->returned, first, again))
+        return FE_CSE_UPDATE;
+    if (f->o->is_inner && f->returned && are_results(f, first, again))
+        return FE_CSE_RETURNED;
     if (!f->writes)
         return FE_CSE_EQUAL;
     if (is_read_after_write(f, first, again))
@@ -207,7 +221,15 @@ static known *find(const finder *f, uint32_t id, uint32_t hash)
     }
 }
 
-/* A call that is not merged stands for its equals from here on: whatever keeps it apart lies behind it for them. */
+static void merge(finder *f, uint32_t first, uint32_t again)
+{
+    f->alias[again] = first;
+    if (f->returned)
+        f->returned[first] |= f->returned[again];
+}
+
+/* A call that is not merged, since something is written, stands for its equals from here on: what keeps it apart lies behind
+ * it for them. One that is kept for what is returned leaves the first in its place. */
 static int visit(finder *f, uint32_t id, fe_report *found)
 {
     uint32_t hash = hash_node(f, id);
@@ -216,8 +238,8 @@ static int visit(finder *f, uint32_t id, fe_report *found)
     uint32_t first = k->node;
 
     if (reason == FE_CSE_EQUAL)
-        f->alias[id] = first;
-    else
+        merge(f, first, id);
+    else if (reason != FE_CSE_UPDATE && reason != FE_CSE_RETURNED)
         *k = (known){.node = id, .hash = hash};
     if (reason == FE_CSE_EQUAL || (f->o->all && reason != FE_CSE_REASON_COUNT))
         return fe_report_add(found, (uint8_t)reason, id, first, f->err);
@@ -251,6 +273,15 @@ static int prepare_memory(finder *f)
     return 0;
 }
 
+static int prepare_returned(finder *f)
+{
+    f->returned = fe_resize(f->g->allocator, NULL, f->g->node_count);
+    if (!f->returned)
+        return fe_no_memory(f->err);
+    fe_mark_returned(f->g, f->o->is_inner ? f->o->facts : NULL, f->returned);
+    return 0;
+}
+
 static int prepare(finder *f)
 {
     fe_graph *g = f->g;
@@ -266,7 +297,11 @@ static int prepare(finder *f)
     f->mask = (uint32_t)(size - 1);
     for (uint32_t i = 0; i < g->node_count; i++)
         f->alias[i] = i;
-    return !f->o->fx_policy && !f->o->ignore_effects && fe_memory_is_written(g) ? prepare_memory(f) : 0;
+    if (f->o->fx_policy || f->o->ignore_effects)
+        return 0;
+    if ((f->o->is_inner || fe_has_updates(g)) && prepare_returned(f) < 0)
+        return -1;
+    return fe_memory_is_written(g) ? prepare_memory(f) : 0;
 }
 
 int fe_find_common_subexpressions(fe_graph *g, const fe_cse_options *o, fe_report *found, fe_error *err)
@@ -280,6 +315,7 @@ int fe_find_common_subexpressions(fe_graph *g, const fe_cse_options *o, fe_repor
     fe_resize(g->allocator, f.slots, 0);
     fe_resize(g->allocator, f.alias, 0);
     fe_resize(g->allocator, f.written, 0);
+    fe_resize(g->allocator, f.returned, 0);
     if (f.writes)
         fe_memory_close(&f.memory);
     if (result < 0)

@@ -3,7 +3,7 @@
  * Two steps, with the owner between them. The first looks at arguments: adding a literal zero, dropout outside of training, a
  * list of one tensor. The owner then drops the pairs whose shapes and types don't agree. The second looks at memory: a call
  * that makes a copy may only go when nobody can tell the copy from the original, for neither is written to while both are in
- * use, and the copy is not handed out where the original is an input.
+ * use, and the copy is not returned where the caller has the original too: as an input, or as another result.
  */
 #include "simplify.h"
 
@@ -172,78 +172,123 @@ static bool makes_copy(fe_noop kind)
     return kind > FE_NOOP_DROPOUT || kind == FE_NOOP_CONVERT;
 }
 
-/* Whether something in a region is returned. */
-static bool is_returned(const fe_memory *m, uint32_t region)
-{
-    const fe_node *last = &m->g->nodes[m->g->nodes[FE_ROOT].prev];
+typedef struct {
+    fe_memory memory;
+    uint32_t *pair_of; /* by node: 1 + the index of its pair, 0: none; once it was passed: what stands for the node */
+    fe_record *kept;
+    uint8_t *returned; /* by node: fe_returned */
+    uint8_t *results;  /* by region: whether something in it is returned */
+} judging;
 
-    for (uint32_t i = 0; last->op == FE_OP_OUTPUT && i < last->edge_count; i++) {
-        if (fe_memory_region(m, m->g->edges[last->edge + i].def) == region)
-            return true;
-    }
-    return false;
+static void judging_close(judging *j)
+{
+    const fe_allocator *a = j->memory.g->allocator;
+
+    fe_memory_close(&j->memory);
+    fe_resize(a, j->pair_of, 0);
+    fe_resize(a, j->kept, 0);
+    fe_resize(a, j->returned, 0);
+    fe_resize(a, j->results, 0);
 }
 
-static bool may_go(const fe_memory *m, fe_record r)
+static int judging_open(judging *j, const fe_graph *g, const uint32_t *facts, uint32_t pairs, fe_error *err)
 {
+    const fe_allocator *a = g->allocator;
+
+    *j = (judging){0};
+    if (fe_memory_open(&j->memory, g, facts, err) < 0)
+        return -1;
+    j->pair_of = fe_resize(a, NULL, g->node_count * sizeof *j->pair_of);
+    j->kept = fe_resize(a, NULL, ((size_t)pairs + 1) * sizeof *j->kept);
+    j->returned = fe_resize(a, NULL, g->node_count);
+    j->results = fe_resize(a, NULL, g->node_count);
+    if (!j->pair_of || !j->kept || !j->returned || !j->results) {
+        judging_close(j);
+        return fe_no_memory(err);
+    }
+    memset(j->pair_of, 0, g->node_count * sizeof *j->pair_of);
+    return 0;
+}
+
+static void mark_returned(judging *j)
+{
+    const fe_graph *g = j->memory.g;
+
+    fe_mark_returned(g, NULL, j->returned);
+    memset(j->results, 0, g->node_count);
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        if (j->returned[id])
+            j->results[fe_memory_region(&j->memory, id)] = true;
+    }
+}
+
+/* Whether the caller would get a copy and its original as one. */
+static bool are_both_returned(const judging *j, uint32_t copy, uint32_t original)
+{
+    if (!j->results[copy])
+        return false;
+    return original == fe_memory_region(&j->memory, FE_ROOT) || (original != copy && j->results[original]);
+}
+
+static bool may_go(const judging *j, fe_record r)
+{
+    const fe_memory *m = &j->memory;
     uint32_t copy = fe_memory_region(m, r.node), original = fe_memory_region(m, r.other);
     uint64_t pos = m->g->nodes[r.node].pos;
 
-    if (m->written[original] > pos)
+    if (m->written[original] > pos || fe_stay_two(j->returned, r.node, r.other))
         return false;
     if (!makes_copy((fe_noop)r.code))
         return m->written[copy] <= pos;
-    return !m->written[copy] && !(original == fe_memory_region(m, FE_ROOT) && is_returned(m, copy));
+    return !m->written[copy] && !are_both_returned(j, copy, original);
 }
 
-/* The nodes of the pairs, marked with 1 + the index of their pair. */
-static void mark_pairs(const fe_report *found, uint32_t *pair_of)
+/* From here on one node stands for another, and their regions are one. */
+static void replace(judging *j, uint32_t id, uint32_t by)
 {
-    for (uint32_t i = 0; i < found->len; i++)
-        pair_of[found->items[i].node] = i + 1;
+    const fe_memory *m = &j->memory;
+    uint8_t is_result = j->results[fe_memory_region(m, id)] | j->results[fe_memory_region(m, by)];
+
+    fe_memory_join(m, id, by);
+    j->results[fe_memory_region(m, id)] = is_result;
+    j->returned[by] |= j->returned[id];
+    j->pair_of[id] = by;
 }
 
 /* In the order of the list, so that what becomes of an operand is known before its users are looked at. */
-static void keep_safe(const fe_graph *g, fe_memory *m, uint32_t *pair_of, fe_report *found, fe_record *kept)
+static void keep_safe(judging *j, fe_report *found)
 {
+    const fe_graph *g = j->memory.g;
     uint32_t count = 0;
 
+    for (uint32_t i = 0; i < found->len; i++)
+        j->pair_of[found->items[i].node] = i + 1;
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
-        uint32_t at = pair_of[id];
-        pair_of[id] = id; /* from here on: what stands for the node */
+        uint32_t at = j->pair_of[id];
+        j->pair_of[id] = id; /* from here on: what stands for the node */
         if (!at)
             continue;
         fe_record r = found->items[at - 1];
-        r.other = pair_of[r.other];
-        if (!may_go(m, r))
+        r.other = j->pair_of[r.other];
+        if (!may_go(j, r))
             continue;
-        fe_memory_join(m, id, r.other);
-        pair_of[id] = r.other;
-        kept[count++] = r;
+        replace(j, id, r.other);
+        j->kept[count++] = r;
     }
-    memcpy(found->items, kept, count * sizeof *kept);
+    memcpy(found->items, j->kept, count * sizeof *j->kept);
     found->len = count;
 }
 
 int fe_keep_safe_noops(const fe_graph *g, const uint32_t *facts, fe_report *found, fe_error *err)
 {
-    const fe_allocator *a = g->allocator;
-    uint32_t *pair_of = fe_resize(a, NULL, g->node_count * sizeof *pair_of);
-    fe_record *kept = fe_resize(a, NULL, ((size_t)found->len + 1) * sizeof *kept);
-    fe_memory memory;
-    int result = -1;
+    judging j;
 
-    if (!pair_of || !kept)
-        fe_no_memory(err);
-    else if ((result = fe_memory_open(&memory, g, facts, err)) == 0) {
-        memset(pair_of, 0, g->node_count * sizeof *pair_of);
-        mark_pairs(found, pair_of);
-        keep_safe(g, &memory, pair_of, found, kept);
-        fe_memory_close(&memory);
-    }
-    fe_resize(a, pair_of, 0);
-    fe_resize(a, kept, 0);
-    return result;
+    if (judging_open(&j, g, facts, found->len, err) < 0)
+        return -1;
+    mark_returned(&j);
+    keep_safe(&j, found);
+    judging_close(&j);
+    return 0;
 }
 
 const char *fe_noop_text(fe_noop kind)

@@ -15,7 +15,9 @@
 #define FE_CSE_REASONS(X)                                                               \
     X(EQUAL, "removed: the same as '%O'")                                               \
     X(READ_AFTER_WRITE, "kept: like '%O', but what it reads may be written in between") \
-    X(WRITTEN_LATER, "kept: like '%O', but what one of them gives may be written to")
+    X(WRITTEN_LATER, "kept: like '%O', but what one of them gives may be written to")   \
+    X(RETURNED, "kept: like '%O', but results of a subgraph must not share memory")     \
+    X(UPDATE, "kept: like '%O', but one is what a buffer or an input becomes, and both are returned")
 
 typedef enum {
 #define X(id, text) FE_CSE_##id,
@@ -28,6 +30,7 @@ typedef struct {
     const uint32_t *facts;   /* by target: fe_memory_fact; NULL with ignore_effects */
     const uint32_t *objects; /* by object: the class of its equals; NULL: each equals itself only */
     const uint8_t *apart;    /* by node: not to be merged; NULL: all may */
+    bool is_inner;           /* others run the graph: no result that it returns may be in the memory of another */
     bool fx_policy;          /* as torch.fx's CSEPass: numbers equal by value, effects and writes don't count */
     bool all;                /* report equal calls that stay, too */
     bool ignore_effects;     /* as if nothing had any: is there anything to look at, before facts are known? */
@@ -40,9 +43,10 @@ const char *fe_cse_reason_text(fe_cse_reason reason);
 /* ---- pass_fold.c: constants ---- */
 
 typedef enum {
-    FE_FOLD_KNOWN = 1 << 0,   /* its value is there: an attribute, or an input that stands for one */
-    FE_FOLD_COMPUTE = 1 << 1, /* it can be computed from such values alone */
-    FE_FOLD_KEEP = 1 << 2,    /* and something that can't be computed needs it */
+    FE_FOLD_KNOWN = 1 << 0,    /* its value is there: an attribute, or an input that stands for one */
+    FE_FOLD_COMPUTE = 1 << 1,  /* it can be computed from such values alone */
+    FE_FOLD_KEEP = 1 << 2,     /* and something that can't be computed needs it */
+    FE_FOLD_RETURNED = 1 << 3, /* what is returned may share memory with it */
 } fe_fold;
 
 /* Fill `nodes`, by id, of which the caller has marked those that are FE_FOLD_KNOWN. Marks are taken off whatever is written to, if

@@ -200,31 +200,32 @@ static int prepare(cse *c, PyObject *judge, PyObject *types, bool fx_policy)
 }
 
 const char eliminate_common_subexpressions_doc[] =
-    "_eliminate_common_subexpressions($self, judge, types, fx_policy, explain, notes, /)\n--\n\n"
+    "_eliminate_common_subexpressions($self, judge, types, fx_policy, is_inner, explain, notes, /)\n--\n\n"
     "Let the first of equal calls stand for all. judge tells the memory facts of (op, target); objects of types, a "
     "tuple, are\n"
     "equal as they compare. Returns (ids of the removed nodes, ids of those in their places, list of (name, earlier "
     "name, text)\n"
-    "or None). notes is as for _eliminate_getitems.";
+    "or None). is_inner: the graph is one that others run. notes is as for _eliminate_getitems.";
 
 PyObject *Graph_eliminate_common_subexpressions(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     cse c = {.g = (GraphObject *)self};
     PyObject *result = NULL;
-    int fx_policy, explain;
+    int fx_policy, is_inner, explain;
 
-    if (nargs != 5 || !PyTuple_Check(args[1]))
-        return PyErr_Format(PyExc_TypeError, "_eliminate_common_subexpressions() takes exactly 5 arguments");
-    if ((fx_policy = PyObject_IsTrue(args[2])) < 0 || (explain = PyObject_IsTrue(args[3])) < 0 ||
-        graph_editable(c.g) < 0)
+    if (nargs != 6 || !PyTuple_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "_eliminate_common_subexpressions() takes exactly 6 arguments");
+    if ((fx_policy = PyObject_IsTrue(args[2])) < 0 || (is_inner = PyObject_IsTrue(args[3])) < 0 ||
+        (explain = PyObject_IsTrue(args[4])) < 0 || graph_editable(c.g) < 0)
         return NULL;
     fe_report_init(&c.found, &fe_python_allocator);
     int any = prepare(&c, args[0], args[1], fx_policy);
     c.o.all = explain;
+    c.o.is_inner = is_inner;
     if (any == 0)
         result = Py_BuildValue("yyN", "", "", explain ? PyList_New(0) : Py_NewRef(Py_None));
     else if (any > 0 && (fx_policy ? find(&c) : find_unbound(&c)) == 0)
-        result = merge(&c, args[4]);
+        result = merge(&c, args[5]);
     judged_clear(&c.judged);
     PyMem_Free(c.classes);
     PyMem_Free(c.apart);

@@ -32,8 +32,9 @@ def fold_constants(
     Constants are the tensors that get_attr nodes name, and the inputs of a program that stand for constants and
     buffers, if nothing writes to them. What is computed from them by calls without an effect, that draw no random
     numbers, is one too. Its value becomes an attribute of the owning module, or a constant of the program with an
-    input that the signature knows. Tensors that are made of numbers alone, as by torch.zeros, stay as they are:
-    making them costs less than keeping them.
+    input that the signature knows. What is returned, or may share memory with what is returned, is computed at each
+    run: a caller may write to it. Tensors that are made of numbers alone, as by torch.zeros, stay as they are: making
+    them costs less than keeping them.
 
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram,
@@ -82,8 +83,8 @@ def _fold(g: Any, parameters: bool, max_bytes: int | None, recurse: bool, explai
     with graph.recording("fold_constants"):
         folding.run()
     reasons, removed, replaced = folding.reasons, folding.removed, folding.replaced
-    for path, subgraph in graph._graphs_inside().items() if recurse else ():
-        inner = _fold(subgraph, parameters, max_bytes, recurse, explain)
+    for path, subgraph in graph._graphs_below() if recurse else ():
+        inner = _fold(subgraph, parameters, max_bytes, False, explain)
         removed += [f"{path}/{name}" for name in inner.removed]
         replaced.update((f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items())
         reasons.update((f"{path}/{name}", why) for name, why in (inner.reasons or {}).items())

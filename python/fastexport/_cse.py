@@ -36,7 +36,8 @@ def eliminate_common_subexpressions(
     three, 0.0 and -0.0 two, and a nan is itself. Calls with an effect, of random numbers, or of which nothing is known
     stay. So do equal calls between which something is written that they read, and those to whose results something is
     written later; memory that may be shared, as by views, counts as one, and so do all inputs and attributes. A graph
-    may return one tensor where it returned two equal ones.
+    may return one tensor where it returned two equal ones; but what a program returns and what becomes of one of its
+    buffers stay two, and so do the results of a subgraph, which torch lets share no memory.
 
     Args:
         g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram, which is
@@ -79,17 +80,20 @@ def eliminate_common_subexpressions(
     return result
 
 
-def _run(graph: Graph, recurse: bool, policy: Policy, explain: bool, provenance: bool | None) -> PassResult:
+def _run(
+    graph: Graph, recurse: bool, policy: Policy, explain: bool, provenance: bool | None, *, is_inner: bool = False
+) -> PassResult:
     notes = notes_for(graph, "eliminate_common_subexpressions", policy == "safe" if provenance is None else provenance)
     judge = _banned if policy == "torch" else partial(_facts, graph)
     removed, kept, rows = graph._eliminate_common_subexpressions(
-        judge, _plain_types(), policy == "torch", explain, notes
+        judge, _plain_types(), policy == "torch", is_inner, explain, notes
     )
     reasons = None if rows is None else {name: text.replace("%O", other) for name, other, text in rows}
     inner = []
-    for path, subgraph in graph._graphs_inside().items() if recurse else ():
-        result = _run(subgraph, recurse, policy, explain, provenance)
-        inner.append((path, result))
+    for path, subgraph in graph._graphs_below() if recurse else ():
+        result = _run(subgraph, False, policy, explain, provenance, is_inner=True)
+        if result:
+            inner.append((path, result))
         if reasons is not None:
             reasons.update((f"{path}/{name}", why) for name, why in (result.reasons or {}).items())
     return PassResult(

@@ -15,7 +15,7 @@ from fastexport._loaded import loaded
 from fastexport._module_tree import attribute
 
 # fe_memory_fact in csrc/core/memory.h
-FRESH, VIEW, COPIES, CALM, SINGLE = (1 << i for i in range(5))
+FRESH, VIEW, COPIES, CALM, SINGLE, ARITHMETIC = (1 << i for i in range(6))
 POSITION_SHIFT, _POSITIONS = 8, 24
 
 _FRESH = frozenset(
@@ -50,6 +50,12 @@ _CALM = frozenset(
 _SINGLE = frozenset(
     """_local_scalar_dense _unique _unique2 argwhere bincount empty empty_like empty_permuted empty_strided item
     masked_select new_empty new_empty_strided nonzero repeat_interleave unique unique_consecutive unique_dim""".split()
+)
+
+_ARITHMETIC = frozenset(
+    getattr(operator, name)
+    for name in """add and_ eq floordiv ge gt inv invert le lshift lt matmul mod mul ne neg or_ pos pow rshift sub
+    truediv xor""".split()
 )
 
 _known: dict[int, tuple[Any, str | None]] = {}
@@ -115,6 +121,11 @@ def _is_guard(owner: Any, path: str) -> bool:
     return kind is not None and (kind.__module__, kind.__name__) == ("torch.export._unlift", "GuardsFn")
 
 
+def _is_arithmetic(target: Any) -> bool:
+    """Whether it is one of Python's operators that compute; of a user's target neither hash nor comparison is asked."""
+    return type(target).__name__ == "builtin_function_or_method" and target in _ARITHMETIC
+
+
 def memory_facts(owner: Any, op: str, target: Any) -> int:
     """What a call does with memory: bits of fe_memory_fact.
 
@@ -129,7 +140,7 @@ def memory_facts(owner: Any, op: str, target: Any) -> int:
         return CALM if _is_guard(owner, target) else 0
     name = aten_name(op, target)
     if name is None:
-        return 0
+        return ARITHMETIC if op == "call_function" and _is_arithmetic(target) else 0
     if name.endswith("_") and not name.endswith("__"):
         if name in _RESHAPING:
             return 0

@@ -48,7 +48,8 @@ def remove_noops(
     outside of training and `Identity`, additions of 0 and multiplications by 1, concatenations of one tensor, and
     copies that nobody writes to. What the nodes' meta says of shape, strides, type and device must agree, so that
     nothing of the result is another; where meta tells nothing the call stays. A call that makes a copy also stays
-    where it could be told from its original: if either is written to later, or the copy of an input is returned.
+    where it could be told from its original: if either is written to later, or the copy is returned, and its original,
+    or that is an input. What a program returns and what becomes of one of its buffers stay two.
 
     Args:
         g: a fastexport Graph or ExportedProgram, or a torch.fx.Graph, GraphModule or ExportedProgram, which is
@@ -99,9 +100,10 @@ def _run(graph: Graph, recurse: bool, signed_zeros: bool, explain: bool, provena
     if reasons is not None:
         _tell(reasons, dict(zip(graph._names(removed), graph._names(kept), strict=True)))
     inner = []
-    for path, subgraph in graph._graphs_inside().items() if recurse else ():
-        result = _run(subgraph, recurse, signed_zeros, explain, provenance)
-        inner.append((path, result))
+    for path, subgraph in graph._graphs_below() if recurse else ():
+        result = _run(subgraph, False, signed_zeros, explain, provenance)
+        if result:
+            inner.append((path, result))
         if reasons is not None:
             reasons.update((f"{path}/{name}", why) for name, why in (result.reasons or {}).items())
     return PassResult(
@@ -119,7 +121,7 @@ def _tell(reasons: dict[str, str], replaced: dict[str, str]) -> None:
         if name in replaced:
             reasons[name] = f"removed: {why}; '{replaced[name]}' takes its place"
         elif not why.startswith("kept"):
-            reasons[name] = f"kept: {why}, but one of the two is written to later, or a copy of an input is returned"
+            reasons[name] = f"kept: {why}, but one of the two is written to, or a copy is returned beside its original"
 
 
 def _judge(owner: Any, op: str, target: Any) -> int:
