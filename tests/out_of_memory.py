@@ -165,9 +165,9 @@ OPERATIONS = {
     "eliminate_dead_code, explain": lambda g: g.eliminate_dead_code(explain=True),
     "eliminate_getitems": lambda g: g.eliminate_getitems(),
     "eliminate_getitems, torch": lambda g: g.eliminate_getitems(policy="torch"),
-    "eliminate_common_subexpressions": lambda g: g._eliminate_common_subexpressions(judge, (), False, True, None),
+    "eliminate_common_subexpressions": lambda g: g._eliminate_common_subexpressions(judge, (), False, True, True, None),
     "eliminate_common_subexpressions, torch": lambda g: g._eliminate_common_subexpressions(
-        judge, (), True, False, None
+        judge, (), True, False, False, None
     ),
     "find constants": lambda g: (g._find_constants(judge, None), g._find_constants(judge, g.node("x")._id)),
     "eliminate_noops": lambda g: g._remove_noops(judge_noop, agree, False, None),

@@ -7,6 +7,7 @@ import enum
 import functools
 import math
 import operator
+import threading
 import typing
 from pathlib import Path
 
@@ -707,3 +708,27 @@ def test_the_repr_of_code_is_short():
     graph.output(value)
     text = repr(graph.python_code("self"))
     assert len(text) < 120 and " lines)" in text
+
+
+def test_code_with_notes_while_another_thread_edits():
+    g = Graph()
+    x = g.placeholder("x")
+    for _ in range(100):
+        x = g.call_function(operator.neg, (x,))
+    g.output(x)
+    done = threading.Event()
+
+    def edit():
+        while not done.is_set():
+            with g.inserting_before(x):
+                node = g.call_function(operator.pos, (x.args[0],))
+            g.erase_node(node)
+
+    thread = threading.Thread(target=edit)
+    thread.start()
+    try:
+        texts = [g.python_code("self", verbose=True, expanded_def=True).src for _ in range(300)]
+    finally:
+        done.set()
+        thread.join()
+    assert {text.count("operator.pos") + text.count("+") for text in texts} <= {0, 1, 2}

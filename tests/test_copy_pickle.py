@@ -331,22 +331,44 @@ def test_graphs_that_nest_deep():
         assert count == 2000 and inner is not source and len(inner.nodes) == 2
 
 
-def test_a_graph_in_two_places_is_one_in_a_deep_copy_too():
+def test_a_graph_in_two_places_is_one_in_a_copy_too():
     sub, g = Graph(), Graph()
     sub.output(sub.placeholder("x"))
     g.subgraphs = {"a": sub, "b": sub}
     deep, flat = copy.deepcopy(g), copy.copy(g)
     assert deep.subgraphs["a"] is deep.subgraphs["b"] is not sub
-    assert flat.subgraphs["a"] is not sub and list(flat.subgraphs) == ["a", "b"]
+    assert flat.subgraphs["a"] is flat.subgraphs["b"] is not sub and list(flat.subgraphs) == ["a", "b"]
     memo = {}
     assert copy.deepcopy([g, sub], memo)[0].subgraphs["a"] is memo[id(sub)]
+
+
+def test_graphs_in_several_places_are_looked_at_once():
+    """And not as often as there are ways to them."""
+    g = Graph()
+    g.output(g.placeholder("x"))
+    for _ in range(60):
+        outer = Graph()
+        outer.output([outer.get_attr("a"), outer.get_attr("b")])
+        outer.subgraphs = {"a": g, "b": g}
+        g = outer
+    module = fastexport.GraphModule({}, copy.copy(g))
+    for twin in (copy.copy(g), copy.deepcopy(g), pickle.loads(pickle.dumps(g)), module.graph):
+        for _ in range(60):
+            assert twin.subgraphs["a"] is twin.subgraphs["b"]
+            twin = twin.subgraphs["a"]
+    assert module.a.a is module.b.a is module.b.b
+    assert fastexport.stats(g).subgraphs == 60
+    assert len(str(fastexport.summary(g))) < 10_000
+    assert not fastexport.diff(g, module.graph)
+    for made in (module.to_fx(), g.to_fx({}), g.to_fx(torch.nn.Module())):
+        assert made.a.b.a is made.b.a.a and fastexport.from_fx(made).subgraphs["a"].subgraphs.keys() == {"a", "b"}
 
 
 def test_a_graph_below_itself():
     g, sub = Graph(), Graph()
     g.subgraphs, sub.subgraphs = {"a": sub}, {"b": g}
-    deep = copy.deepcopy(g)
-    assert deep.subgraphs["a"].subgraphs["b"] is deep is not g
-    for ask in (copy.copy, fastexport.stats, fastexport.summary):
+    for twin in (copy.copy(g), copy.deepcopy(g)):
+        assert twin.subgraphs["a"].subgraphs["b"] is twin is not g
+    for ask in (fastexport.stats, fastexport.summary):
         with pytest.raises(RecursionError):
             ask(g)

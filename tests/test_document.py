@@ -2,10 +2,13 @@
 
 import collections
 import copy
+import io
 import json
 import math
 import operator
 import pickle
+import sys
+import threading
 import typing
 from pathlib import Path
 
@@ -61,11 +64,24 @@ def test_graphs_and_programs_of_files(path):
 def test_graphs_of_torch(name):
     program, _ = exported(name)
     g = from_fx(program.graph)
-    with pytest.raises(FormatError, match=r"node '\w+' can't be written: its meta has .*; meta=False leaves meta out"):
-        dumps(g)
     same(g, meta=False)
+    found = loads(dumps(g))
+    assert found == g and dumps(loads(dumps(found))) == dumps(found)
+    for node, original in zip(found.nodes, g.nodes, strict=True):
+        assert node.meta.keys() == original.meta.keys() - {"unbacked_bindings"}
+        assert node.meta.get("val") == facts(original.meta.get("val"))
+    assert not fastexport.diff(found, g)
     whole = fastexport.from_export(program)
     assert names(loads(dumps(whole)).graph) == names(whole.graph)
+
+
+def facts(value):
+    """What our own objects say of a value of torch's."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(facts, value))
+    if isinstance(value, torch.Tensor):
+        return fastexport.TensorMeta.of(value)
+    return getattr(fastexport, type(value).__name__)(str(value)) if "Sym" in type(value).__name__ else value
 
 
 class Traced(torch.nn.Module):
@@ -147,7 +163,9 @@ def test_users_names_and_graphs_below():
     z.args, y.args = (x,), (x,)
     y.name = "named by hand"
     g.output((y, z))
-    g.subgraphs = {"a.b": graph_of("x"), "\u00e9": graph_of(1)}
+    g.subgraphs = {"a.b": graph_of("x"), "\u00e9": graph_of(1), "\ud83d\ude00": graph_of(2)}
+    g.subgraphs["a.b"].subgraphs = {"a": graph_of(3), "b": graph_of(4)}
+    assert loads(dumps(g)).subgraphs["a.b"].subgraphs == g.subgraphs["a.b"].subgraphs
     assert names(same(g).node("x").users) == ["pos", "named by hand"] != names(g)[1:3]
     assert loads(dumps(g)).subgraphs["\u00e9"] == g.subgraphs["\u00e9"]
 
@@ -184,6 +202,9 @@ def test_copies_of_bytes():
             loads(wrong)
     with pytest.raises(TypeError, match="dumps takes a Graph or an ExportedProgram of fastexport, not dict"):
         dumps({})
+    for module in (fastexport.GraphModule({}, graph_of("x")), torch.fx.symbolic_trace(torch.nn.ReLU())):
+        with pytest.raises(TypeError, match="; give the graph of it, with from_fx if it is torch's"):
+            dumps(module)
 
 
 def test_no_torch_is_needed():
@@ -226,16 +247,20 @@ Pair = collections.namedtuple("Pair", "first second")
 )
 def test_objects_without_a_text(value):
     for g in (graph_of([{"k": value}]), graph_of("x", meta={"k": value})):
-        with pytest.raises(FormatError, match=r"node 'called' can't be written: its (args|meta) has "):
+        with pytest.raises(FormatError, match=r"node 'called' can't be written: its (args|meta\['k'\]) has "):
             dumps(g)
     with pytest.raises(FormatError, match=r"<opaque> of type test_document.Opaque; a pickle"):
         dumps(graph_of(Opaque()))
+    with pytest.raises(FormatError, match=r"its target has <function .*; make it an operator with torch.library"):
+        dumps(graph_of(target=facts))
+    with pytest.raises(FormatError, match=r"its meta\['w'\] has tensor\(.*; meta=False leaves meta out"):
+        dumps(graph_of(meta={"w": torch.ones(1)}))
 
 
 def test_other_things_without_a_text():
     circle = []
     circle.append(circle)
-    with pytest.raises(FormatError, match="'called' can't be written: its meta is nested too deep"):
+    with pytest.raises(FormatError, match=r"'called' can't be written: its meta\['k'\] is nested too deep"):
         dumps(graph_of("x", meta={"k": circle}))
     g = graph_of("x")
     g.subgraphs = {"below": graph_of(Opaque())}
@@ -260,9 +285,17 @@ def test_other_things_without_a_text():
 # ---- hostile bytes
 
 
+def graphs(*items):
+    return json.dumps({"format": "fastexport.graph", "version": 1, "graphs": items}).encode()
+
+
+def holding(*subgraphs):
+    return {"nodes": [], "subgraphs": subgraphs}
+
+
 def document(**changes):
     found = json.loads(dumps(graph_of("x")))
-    found["nodes"][1].update(changes)
+    found["graphs"][0]["nodes"][1].update(changes)
     return json.dumps(found).encode()
 
 
@@ -278,7 +311,29 @@ def document(**changes):
         (b"9" * 10_000, "no document"),
         (b'{"format": "fastexport.graph", "version": 2}', "of version 2; this fastexport reads version 1"),
         (b'{"format": "fastexport.graph", "version": true}', "of version True"),
-        (b'{"format": "fastexport.graph", "version": 1, "nodes": 3}', "a list of nodes"),
+        (b'{"format": "fastexport.graph", "version": 1, "nodes": []}', "a list of graphs"),
+        (graphs(), "a list of graphs"),
+        (graphs([]), r"graphs\[0\] is no graph"),
+        (graphs({"nodes": 3}), "a list of nodes"),
+        (graphs({"nodes": [], "more": 1}), r"graphs\[0\] is no graph"),
+        (graphs({"nodes": []}, {"nodes": []}), r"graphs\[1\] is a subgraph of no other"),
+        (
+            graphs(holding(["a", 2]), {"nodes": []}),
+            r"graphs\[0\].subgraphs: \[\['a', 2\]\] does not name graphs behind it",
+        ),
+        (graphs(holding(["a", 1]), holding(["b", 1])), r"graphs\[1\].subgraphs: \[\['b', 1\]\] does not name"),
+        (graphs(holding(["a", 1]), holding(["b", 0])), "does not name graphs behind it"),
+        (graphs(holding(["a", 2]), {"nodes": []}, holding(["b", 1])), "does not name graphs behind it"),
+        (graphs(holding(["a", -1]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding(["a", True]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding([0, 1]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding([[], 1]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding(["a"]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding(1), {"nodes": []}), "does not name graphs behind it"),
+        (graphs({"nodes": [], "subgraphs": {"a": 1}}, {"nodes": []}), "does not name graphs behind it"),
+        (graphs({"nodes": [], "subgraphs": None}, {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding([{"str": [1 << 40]}, 1]), {"nodes": []}), "does not name graphs behind it"),
+        (graphs(holding(["a", 1], ["a", 1]), {"nodes": []}), "does not name graphs behind it"),
         (document(target={"function": "os.system"}), "'os.system' is no function that a document may name"),
         (document(target={"function": "builtins.eval"}), "'builtins.eval' is no function"),
         (document(target={"function": "torch.load"}), "'torch.load' is no function"),
@@ -403,8 +458,8 @@ def test_deepcopy_of_ours():
     assert twin[0] is twin[1] is memo[id(g)] and twin[0].node("called").meta["k"] is not g.node("called").meta["k"]
 
 
-def test_a_graph_that_is_edited_meanwhile():
-    """What is written while the graph changes is no graph: an error says so, for pickles, too."""
+def test_pickles_of_a_graph_that_is_edited_meanwhile():
+    """What is pickled while the graph changes is no graph: an error says so."""
     g = graph_of([1, 2])
     x = g.node("x")
     version = g._version
@@ -418,6 +473,49 @@ def test_a_graph_that_is_edited_meanwhile():
     with pytest.raises(KeyError), _pickle.unchanged(g):
         raise KeyError("of another kind")
     assert g._version > version and loads(dumps(g)) == g and pickle.loads(pickle.dumps(g)) == g
+
+
+def test_a_graph_is_written_as_it_was_at_one_moment():
+    """Whatever comes to run while it is written, another thread or code of an object in it, edits the graph itself."""
+    g = graph_of([1, 2])
+
+    class Edits:
+        def __repr__(self):
+            g.node("called").args = ()
+            g.node("called").meta["more"] = 1
+            return "<edits>"
+
+    g.node("called").meta.update(first=[1], last=Edits())
+    with pytest.raises(FormatError, match=r"meta\['last'\] has <edits>"):
+        dumps(g)
+    assert g.node("called").args == ()
+
+    shared, done = {"k": 1}, threading.Event()
+    g = graph_of(*range(300), meta={"shared": shared})
+    expected = copy.copy(g)
+
+    def edit():
+        x, called = g.node("x"), g.node("called")
+        while not done.is_set():
+            called.args = (x,)
+            with g.inserting_before(called):
+                g.erase_node(g.call_function(operator.pos, (x,)))
+            called.args = expected.node("called").args
+            shared["more"] = shared.pop("more", 0) + 1
+            shared.pop("more")
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=edit)
+    sys.setswitchinterval(1e-5)
+    try:
+        thread.start()
+        for _ in range(40):
+            found = loads(dumps(g)).node("called")
+            assert found.args in ((found.graph.node("x"),), expected.node("called").args)
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
 
 
 def test_classes_of_torch_nn():
@@ -435,8 +533,156 @@ def test_classes_of_torch_nn():
         pass
 
     Own.__module__, Own.__qualname__ = "torch.nn.modules.linear", "Linear"
-    with pytest.raises(FormatError, match="nn_module_stack|has <class"):
+    with pytest.raises(FormatError, match=r"meta\['k'\] has <class"):
         dumps(graph_of("x", meta={"k": Own}))
+
+
+# ---- what torch notes in meta
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return helper(x) + 1
+
+
+def helper(x):
+    return x * 2
+
+
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.body = torch.nn.Sequential(torch.nn.Linear(2, 2), Inner())
+
+    def forward(self, x):
+        return self.body(self.inner(x))
+
+
+def test_modules_of_other_classes():
+    """Tracers note the classes that they go through: what documents may not name goes by its text, as in files."""
+    g, module = fastexport.symbolic_trace(Outer()).graph, Outer()
+    h = loads(dumps(g))
+    assert h == g and dumps(loads(dumps(h))) == dumps(h)
+    stacks = [[kind for _, kind in node.meta["nn_module_stack"].values()] for node in h.nodes if node.op[:4] == "call"]
+    assert stacks[1] == ["test_document.Inner"] and stacks[2] == [torch.nn.Sequential, torch.nn.Linear]
+    assert torch.equal(fastexport.GraphModule(module, h)(torch.ones(1, 2)), module(torch.ones(1, 2)))
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, m, qualified_name):
+            return isinstance(m, Inner) or super().is_leaf_module(m, qualified_name)
+
+    g = from_fx(torch.fx.GraphModule(module, Tracer().trace(module)))
+    h = loads(dumps(g))
+    assert h == g and h.node("inner").op == "call_module"
+    assert torch.equal(fastexport.GraphModule(module, h)(torch.ones(1, 2)), module(torch.ones(1, 2)))
+    stack = [("a", helper), ("b", torch.relu), ("c", "text"), ("d", Raises()), 3]
+    with pytest.raises(FormatError, match=r"meta\['source_fn_stack'\] has an object of type test_document.Raises"):
+        dumps(graph_of(meta={"source_fn_stack": stack}))
+    del stack[3]
+    found = loads(dumps(graph_of(meta={"source_fn_stack": stack}))).node("called").meta["source_fn_stack"]
+    assert found == [("a", "test_document.helper"), ("b", torch.relu), ("c", "text"), 3]
+
+
+class Sizes(torch.nn.Module):
+    def forward(self, x, n):
+        count = n.item()
+        torch._check(count > 0)
+        return x.t() * x.shape[0] * 0.5, torch.ones(count), x.shape[0] // 2
+
+
+def test_symbols_of_torch():
+    args = torch.ones(6, 2), torch.tensor(3)
+    program = torch.export.export(Sizes(), args, dynamic_shapes=({0: torch.export.Dim("rows", min=2)}, None))
+    g = from_fx(program.graph_module)
+    assert any("unbacked_bindings" in node.meta for node in g.nodes)
+    h = loads(dumps(g))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    for node in fastexport.load(file.getvalue()).graph.nodes:
+        if "val" in node.meta:
+            assert h.node(node.name).meta["val"] == node.meta["val"]
+    value = h.node("permute" if "permute" in names(h) else "t").meta["val"]
+    assert type(value) is fastexport.TensorMeta and type(value.shape[1]) is fastexport.SymInt
+    assert value.shape[1].hint == 6 and value.stride == (1, 2)
+    assert not fastexport.diff(h, g)
+    fakes = [node.meta["val"] for node in g.nodes if isinstance(node.meta.get("val"), torch.SymInt)]
+    half = fakes[0] * 0.5
+    found = loads(dumps(graph_of(half, half > 1, meta={"example_value": fakes[0]}))).node("called")
+    assert type(found.args[0]) is fastexport.SymFloat and type(found.args[1]) is fastexport.SymBool
+    assert type(found.meta["example_value"]) is fastexport.SymInt
+
+
+def test_what_else_torch_notes():
+    program, args = exported("resnet")
+    g = from_fx(program.run_decompositions().graph_module)
+    h = loads(dumps(g))
+    assert h == g and any(node.meta.get("original_aten") is torch.ops.aten.mean.dim for node in h.nodes)
+    assert not any("desc" in node.meta for node in h.nodes)
+    assert loads(dumps(graph_of(meta={"desc": "mine"}))).node("called").meta == {"desc": "mine"}
+    module = torch.fx.symbolic_trace(Outer())
+    torch.fx.passes.shape_prop.ShapeProp(module).propagate(torch.ones(3, 2))
+    h = loads(dumps(from_fx(module)))
+    for node in module.graph.nodes:
+        assert h.node(node.name).meta["tensor_meta"] == node.meta["tensor_meta"]
+        assert h.node(node.name).meta["type"] is node.meta["type"]
+    source = torch.fx.traceback.NodeSource(next(iter(module.graph.nodes)), "a_pass")
+    (found,) = loads(dumps(graph_of(meta={"from_node": [source]}))).node("called").meta["from_node"]
+    assert type(found) is fastexport.NodeSource and found.to_dict() == source.to_dict()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_fakes_without_facts():
+    with torch._subclasses.fake_tensor.FakeTensorMode() as mode:
+        sparse = mode.from_tensor(torch.eye(2).to_sparse_csr())
+    with pytest.raises(
+        FormatError, match=r"(?s)meta\['val'\] has .*FakeTensor: a tensor of the layout .* has no strides"
+    ):
+        dumps(graph_of(meta={"val": sparse}))
+    assert loads(dumps(graph_of(meta={"val": sparse}), meta=False)).node("called").meta == {}
+
+
+# ---- depth
+
+
+@pytest.mark.parametrize("depth", [400, 3_000])
+def test_graphs_nested_deep(depth):
+    top = inner = graph_of(0)
+    for at in range(1, depth):
+        inner.subgraphs = {"s": graph_of(at)}
+        inner = inner.subgraphs["s"]
+    data = dumps(top)
+    found = loads(data)
+    assert dumps(found) == data
+    for _ in range(1, depth):
+        found = found.subgraphs["s"]
+    assert found.node("called").args == (depth - 1,)
+    inner.subgraphs = {"s": top}
+    with pytest.raises(FormatError, match="can't be written: a graph is among its own subgraphs"):
+        dumps(top)
+    inner.subgraphs = None
+
+
+def test_graphs_in_several_places():
+    """Each is written once, and not as often as there are ways to it; names keep their order."""
+    g = inner = graph_of("leaf")
+    for _ in range(60):
+        outer = graph_of("x")
+        outer.subgraphs = {"b": g, "a": g, "leaf": inner}
+        g = outer
+    data = dumps(g)
+    assert len(data) < 30_000
+    found = loads(data)
+    assert dumps(found) == data
+    leaf = found.subgraphs["leaf"]
+    for _ in range(60):
+        assert list(found.subgraphs) == ["b", "a", "leaf"]
+        assert found.subgraphs["a"] is found.subgraphs["b"] and found.subgraphs["leaf"] is leaf
+        found = found.subgraphs["a"]
+    assert found is leaf and found == inner
+    inner.node("called").args = (Opaque(),)
+    with pytest.raises(FormatError, match="node 'leaf.called' can't be written"):
+        dumps(g)
 
 
 def test_nested_arguments():
@@ -455,14 +701,14 @@ def test_nested_arguments():
     for made in (h.to_fx(module), fastexport.GraphModule(module, h)):
         assert list(made(*args)) == ["sum"] and torch.equal(made(*args)["sum"], module(*args)["sum"])
     assert h.process_outputs([1]) == {"sum": 1} and h.process_inputs(*args)[1] is args[1]["k"]
-    document = json.loads(data)
+    (graph,) = json.loads(data)["graphs"]
     for bad in (
         [],
         {},
-        {**document["codegen"], "orig_args": ["x y"]},
-        {**document["codegen"], "in_spec": "[1]"},
-        {**document["codegen"], "out_spec": 1},
-        {**document["codegen"], "more": 1},
+        {**graph["codegen"], "orig_args": ["x y"]},
+        {**graph["codegen"], "in_spec": "[1]"},
+        {**graph["codegen"], "out_spec": 1},
+        {**graph["codegen"], "more": 1},
     ):
         with pytest.raises(FormatError, match="codegen"):
-            loads(json.dumps({**document, "codegen": bad}).encode())
+            loads(graphs({**graph, "codegen": bad}))

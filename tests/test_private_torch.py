@@ -14,6 +14,7 @@ BRIDGES = {
     "_torch_verifier.py": "torch's verifier",
     "_torch_tracing.py": "torch's own tracer",
     "_torch_symints.py": "symbolic sizes, evaluated",
+    "_torch_values.py": "facts of fake tensors and symbolic numbers",
     "_facts.py": "what torch says of operators",
 }
 # Of these a few names are in use everywhere.

@@ -19,7 +19,7 @@ from fastexport._diff import ARGS, KWARGS, META, NAME, NOWHERE, OP, ORDER, TARGE
 from fastexport._dtypes import from_torch, to_torch
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule
-from fastexport._module_tree import attribute
+from fastexport._module_tree import attribute, install
 from fastexport._pass_log import Replacements
 from fastexport._passes import _own_graph
 from fastexport._provenance import _observing
@@ -210,8 +210,7 @@ def _keep_attributes(graph: Graph, outcome: Any, targets: set[Any]) -> None:
         return  # without a module, or of a file, whose weights are the program's
     missing = [target for target in targets if owner is None or not resolves(owner, target, False)]
     if missing and isinstance(owner, GraphModule):
-        for target in missing:
-            owner._install(target, attribute(outcome, target))
+        install(owner, {target: attribute(outcome, target) for target in missing})
     elif missing:
         graph.owning_module = outcome
 

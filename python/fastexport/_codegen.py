@@ -484,7 +484,10 @@ def _generates_by_itself(codegen: Any) -> bool:
 
 
 def _generate(graph: Graph, codegen: Any, root: str, options: _Options) -> PythonCode:
-    nodes = list(graph.nodes) if options.verbose or options.expanded_def or _shows("META") else []
+    nodes: list[Node] = []
+    if options.verbose or options.expanded_def or _shows("META"):
+        graph = graph._copy_alone()  # of one moment: what is told of nodes is read step by step
+        nodes = list(graph.nodes)
     describer = _Describer(_BLUE if options.colored else "", _outer_parameters(codegen))
     texts, values = _output(graph, codegen, options)
     comments = notes = annotations = meta = None

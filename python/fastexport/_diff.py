@@ -275,7 +275,7 @@ def diff(a: Any, b: Any, *, meta: Sequence[str] = ("val",), names: bool = True) 
     first, second = _side_of(a), _side_of(b)
     graphs = _Graphs(tuple(meta), names)
     with no_collection():
-        graphs.compare("", first.graph, second.graph)
+        graphs.compare(first.graph, second.graph)
     return GraphDiff(
         graphs.parts,
         graphs.removed,
@@ -317,6 +317,7 @@ def _torch_side(obj: Any) -> _Side:
     import torch.fx
 
     from fastexport import _torch
+    from fastexport._torch_values import weights_of
 
     if not isinstance(obj, torch.fx.Graph | torch.fx.GraphModule | torch.export.ExportedProgram):
         hint = "; open files with load()" if isinstance(obj, str | os.PathLike) else ""
@@ -329,18 +330,18 @@ def _torch_side(obj: Any) -> _Side:
         from fastexport._torch_api import from_export
 
         return _program_side(from_export(parts.program))
-    weights: dict[str, Any] = {}
-    if parts.module is not None:
-        weights.update(parts.module.named_parameters(remove_duplicate=False))
-        weights.update(parts.module.named_buffers(remove_duplicate=False))
+    weights = {} if parts.module is None else weights_of(parts.module)
     return _Side(_torch.from_fx(obj), [], [], weights)
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
+_Task = tuple[str, Graph, Graph, int | None]  # path, two graphs, and once all below is done what was found before it
+
+
 class _Graphs:
-    """The comparison of two graphs and of the subgraphs below them."""
+    """The comparison of two graphs and of those below them."""
 
     def __init__(self, meta: tuple[str, ...], names: bool) -> None:
         self.meta = meta
@@ -348,19 +349,38 @@ class _Graphs:
         self.parts: dict[str, NodesDiff] = {}
         self.removed: list[str] = []
         self.added: list[str] = []
-        self._open: set[tuple[int, int]] = set()  # ids: a module may be reached from itself
+        self._read: dict[int, Any] = {}  # see `subgraphs_of`
 
-    def compare(self, path: str, a: Graph, b: Graph) -> None:
+    def compare(self, a: Graph, b: Graph) -> None:
+        """Compare two graphs and all below them; in a loop, for modules may nest deeper than calls may."""
+        # By ids, which the graphs keep: pairs that are the same all the way down, or that it is inside of, for a module
+        # may be reached from itself. What differs is told at each place where it stands.
+        known: dict[tuple[int, int], tuple[Graph, Graph]] = {}
+        left: list[_Task] = [("", a, b, None)]
+        while left:
+            path, a, b, found = left.pop()
+            pair = id(a), id(b)
+            if found is None:
+                if pair not in known:
+                    known[pair] = a, b
+                    left.append((path, a, b, self._found()))
+                    left += reversed(self._compare_alone(path, a, b))
+            elif found != self._found():
+                del known[pair]
+
+    def _found(self) -> int:
+        return len(self.parts) + len(self.removed) + len(self.added)
+
+    def _compare_alone(self, path: str, a: Graph, b: Graph) -> list[_Task]:
+        """Compare two graphs without those below; these are still to be done."""
         pairs = _Pairs(a, b, self.meta, self.names)
         part = pairs.nodes_diff(path)
         if part:
             self.parts[path] = part
         owned = a.owning_module is not None and b.owning_module is not None  # of a copy there is no module to look in
-        below_a, below_b = (subgraphs_of(graph) if owned else graph.subgraphs or {} for graph in (a, b))
-        pair = id(a), id(b)
-        if (not below_a and not below_b) or pair in self._open:
-            return
-        self._open.add(pair)
+        below_a, below_b = (subgraphs_of(graph, self._read) if owned else graph.subgraphs or {} for graph in (a, b))
+        if not below_a and not below_b:
+            return []
         names = {name: name for name in below_a if name in below_b}
         taken = set(names)
         for old, new in pairs.targets():
@@ -368,11 +388,9 @@ class _Graphs:
                 names[old] = new
                 taken.add(new)
         prefix = path and f"{path}."
-        for old, new in names.items():
-            self.compare(prefix + old, below_a[old], below_b[new])
-        self._open.remove(pair)
         self.removed += [prefix + name for name in below_a if name not in names]
         self.added += [prefix + name for name in below_b if name not in taken]
+        return [(prefix + old, below_a[old], below_b[new], None) for old, new in names.items()]
 
 
 class _Pairs:
@@ -611,7 +629,7 @@ _CHUNK = 1 << 20
 def _bytes_of(value: Any) -> memoryview:
     """The bytes of a weight in order, or of an object of a file; without a copy where they lie in order."""
     if isinstance(value, _core.Tensor) and value.is_contiguous and value.nbytes:
-        return memoryview(value).cast("B")
+        return memoryview(_core.Storage(value))
     return memoryview(value.tobytes())
 
 

@@ -17,7 +17,9 @@ judges each call. Nothing imports torch: what is called can be torch's only when
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from fastexport import _fact_tables as tables
@@ -40,7 +42,7 @@ from fastexport._fact_tables import (
 )
 from fastexport._loaded import loaded
 
-__all__ = ["call_facts", "registered_effects", "target_facts"]
+__all__ = ["call_facts", "registered_effects", "remembering", "target_facts"]
 
 # ---- torch ---------------------------------------------------------------------------------------
 
@@ -741,6 +743,32 @@ def _graph_of(torch: _Torch | None, module: Any) -> Any:
     return None
 
 
+# By id, what surveys have found of modules and graphs, in a block of `remembering`.
+_remembered: ContextVar[dict[int, tuple[object, int]]] = ContextVar("_remembered", default={})  # noqa: B039 - never filled
+
+
+@contextmanager
+def remembering(graphs: Iterable[Any]) -> Iterator[None]:
+    """A ``with`` block in which what each of some graphs leads to is looked at once, and not from each graph above it.
+
+    It holds for the block: what is done there to the graphs may take effects away, but adds none.
+
+    Args:
+        graphs: those that are judged in it, each before those below it.
+    """
+    token = _remembered.set({})
+    try:
+        for graph in reversed(list(graphs)):  # so that a survey ends at what is known
+            for path in graph._graphs_inside():
+                with suppress(Exception):  # whoever asks for it is told
+                    survey = _Survey(_torch())
+                    survey.add_path(path, graph.owning_module, graph)
+                    survey.remember()
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 class _Survey:
     """What a call does, with all that it reaches: subgraphs, modules, functions given to it.
 
@@ -751,6 +779,7 @@ class _Survey:
     def __init__(self, torch: _Torch | None) -> None:
         self.torch = torch
         self.bits = 0
+        self._known = _remembered.get()
         self._seen: dict[int, object] = {}
         self._todo: list[Callable[[], None]] = []
 
@@ -759,6 +788,12 @@ class _Survey:
         while self._todo:
             self._todo.pop()()
         return self.bits & SAFE
+
+    def remember(self) -> None:
+        """The same, and let it hold for what was added, as long as the block of `remembering` lasts."""
+        added = list(self._seen.items())
+        self.run()
+        self._known.update((key, (obj, self.bits)) for key, obj in added)
 
     def add_function(self, target: Any, call: _Call | None = None) -> None:
         """A function that is called, with arguments that we may know."""
@@ -788,7 +823,9 @@ class _Survey:
         self._add(module, lambda: self._visit_module(module, graph))
 
     def _add(self, obj: object, visit: Callable[[], None]) -> None:
-        if id(obj) not in self._seen:
+        if id(obj) in self._known:
+            self.bits |= self._known[id(obj)][1]
+        elif id(obj) not in self._seen:
             self._seen[id(obj)] = obj
             self._todo.append(visit)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fastexport import _core, _pickle
 from fastexport._display import Displayed
 from fastexport._errors import Faults, LintFault, lint_error
+from fastexport._facts import remembering
 from fastexport._loaded import loaded
 from fastexport._results import PassResult
 
@@ -80,16 +80,15 @@ class Graph(_core.Graph, Displayed):
         check_policy(policy)
         start = time.perf_counter()
         self._raise_faults(fx_only=True)
-        for graph in self._below(policy) if recurse and policy == "safe" else ():
-            graph._raise_faults(fx_only=True)
+        recurse = recurse and (bool(self.subgraphs) or self.owning_module is not None)
+        if recurse and policy == "safe":
+            self._raise_faults_below()
         version = self._version
         if is_impure_node is None:
             ids, reasons = self._eliminate_dead_code(policy == "torch", keep_random, explain)
         else:
             ids, reasons = self._eliminate_by_callback(is_impure_node, explain)
-        inner = []
-        for path, graph in self._reached_subgraphs(policy) if recurse else ():
-            inner.append((path, graph.eliminate_dead_code(keep_random=keep_random, policy=policy, explain=explain)))
+        inner = self._eliminate_below(keep_random, policy, explain) if recurse else []
         if reasons is not None:
             reasons.update(_under_paths((path, (result.reasons or {}).items()) for path, result in inner))
         return PassResult(
@@ -100,6 +99,22 @@ class Graph(_core.Graph, Displayed):
             reasons=reasons,
             seconds=time.perf_counter() - start,
         )
+
+    def _raise_faults_below(self) -> None:
+        with remembering(graph for _, graph in self._graphs_below()):
+            for _, graph in self._graphs_below():
+                graph._raise_faults(fx_only=True)
+
+    def _eliminate_below(self, keep_random: bool, policy: Policy, explain: bool) -> list[tuple[str, PassResult]]:
+        inner = []
+        with remembering(graph for _, graph in self._graphs_below(policy)):
+            for path, graph in self._graphs_below(policy):
+                result = graph.eliminate_dead_code(
+                    keep_random=keep_random, recurse=False, policy=policy, explain=explain
+                )
+                if result or explain:
+                    inner.append((path, result))
+        return inner
 
     def _eliminate_by_callback(
         self, is_impure_node: Callable[[Node], bool], explain: bool
@@ -153,8 +168,10 @@ class Graph(_core.Graph, Displayed):
             notes = partial(_provenance.sources_of_replaced, self, "eliminate_getitems")
         removed, kept = self._eliminate_getitems(policy == "torch", notes)
         inner = []
-        for path, graph in self._graphs_inside().items() if recurse else ():
-            inner.append((path, graph.eliminate_getitems(policy=policy, provenance=provenance)))
+        for path, graph in self._graphs_below() if recurse else ():
+            result = graph.eliminate_getitems(recurse=False, policy=policy, provenance=provenance)
+            if result:
+                inner.append((path, result))
         return PassResult(
             "eliminate_getitems",
             bool(removed) or any(result.modified for _, result in inner),
@@ -292,11 +309,22 @@ class Graph(_core.Graph, Displayed):
                 found[node.target] = held.graph
         return found
 
-    def _below(self, policy: Policy) -> Iterator[Graph]:
-        """All subgraphs, and theirs."""
-        for _, graph in self._reached_subgraphs(policy):
-            yield graph
-            yield from graph._below(policy)
+    def _graphs_below(self, policy: Policy = "safe", between: str = "/") -> Iterator[tuple[str, Graph]]:
+        """All that a pass goes into, each once, by the first path to it; they may nest deeper than calls may.
+
+        What is in a graph is looked up when whoever asked is done with it.
+        """
+        seen: set[int] = set()  # by id: equal graphs are two
+        left = [("", self)]
+        while left:
+            path, graph = left.pop()
+            if id(graph) in seen:
+                continue
+            seen.add(id(graph))
+            if graph is not self:
+                yield path, graph
+            for name, inner in reversed(list(graph._reached_subgraphs(policy))):
+                left.append((path + between + name if path else name, inner))
 
     # ---- where nodes come from
 
@@ -553,17 +581,17 @@ class Graph(_core.Graph, Displayed):
     # ---- copies and text
 
     def __copy__(self) -> Graph:
-        from fastexport._tree import all_graphs
-
-        deque(all_graphs(self), maxlen=0)  # it has an end
-        top = self._copy_alone()
-        left = [(self, top)]  # graphs may nest deeper than calls may
-        while left:
-            source, twin = left.pop()
-            if source.subgraphs:
-                twin.subgraphs = {path: sub._copy_alone() for path, sub in source.subgraphs.items()}
-                left += zip(source.subgraphs.values(), twin.subgraphs.values(), strict=True)
-        return top
+        twins = {id(self): self._copy_alone()}
+        found = [self]
+        for source in found:  # it grows; graphs may nest deeper than calls may
+            inside: dict[str, Graph] = {}
+            for path, sub in list((source.subgraphs or {}).items()):
+                if id(sub) not in twins:
+                    twins[id(sub)] = sub._copy_alone()
+                    found.append(sub)
+                inside[path] = twins[id(sub)]
+            twins[id(source)].subgraphs = inside or None
+        return twins[id(self)]
 
     def _copy_alone(self) -> Graph:
         graph = self._copy(False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 from fastexport import _core
 from fastexport._display import Displayed
@@ -16,7 +17,10 @@ from fastexport._module_tree import (
     ATTRIBUTE_OPS,
     Holder,
     attribute,
+    children_of,
     holder_in,
+    inner_first,
+    install,
     is_module,
     is_submodule,
     is_tensor,
@@ -26,9 +30,12 @@ from fastexport._module_tree import (
     weight,
 )
 from fastexport._running import compiled, explain
+from fastexport._tree import all_graphs
 
 if TYPE_CHECKING:
     from fastexport._codegen import PythonCode
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # what a subgraph takes from that root says nothing of
 
 
 class GraphModule(Holder, Displayed):
@@ -74,23 +81,35 @@ class GraphModule(Holder, Displayed):
     def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
         if not isinstance(graph, Graph):
             raise TypeError(f"a fastexport GraphModule takes a fastexport Graph, not {type(graph).__name__}")
+        all_graphs(graph)  # it has an end
         self._start(graph, {}, {}, class_name)
-        self.training = bool(getattr(root, "training", True))
-        if isinstance(root, Mapping):
-            self._take_values(root)
-        elif isinstance(root, GraphModule) or is_module(root):
-            self._take_attributes(root)
-        else:
-            raise TypeError(f"root is a torch.nn.Module, a GraphModule or a mapping, not {type(root).__name__}")
-        graph.owning_module = self
+        made = {(id(graph), id(root)): self}
+        left = [(self, root)]
+        for module, below in left:  # it grows, by modules for the subgraphs, which may nest deeper than calls may
+            left += module._take(below, made)
+        for module, _ in left:
+            module._graph.owning_module = module
 
     @classmethod
     def of_program(cls, graph: Graph, values: Mapping[str, Any], meta: dict[str, Any]) -> GraphModule:
         """A module over the graph of an exported program, whose weights stay where they are."""
-        module: GraphModule = object.__new__(cls)
-        module._start(graph, values, meta, "GraphModule")
-        for path, subgraph in (graph.subgraphs or {}).items():
-            module._install(path, cls.of_program(subgraph, values, {}))
+        top = cls._bare(graph, values, meta)
+        made = {id(graph): top}
+        left = [top]
+        for module in left:  # it grows
+            for path, subgraph in (module._graph.subgraphs or {}).items():
+                if id(subgraph) not in made:
+                    made[id(subgraph)] = cls._bare(subgraph, values, {})
+                    left.append(made[id(subgraph)])
+                install(module, {path: made[id(subgraph)]})
+        return top
+
+    @classmethod
+    def _bare(
+        cls, graph: Graph, values: Mapping[str, Any], meta: dict[str, Any], class_name: str = "GraphModule"
+    ) -> Self:
+        module: Self = object.__new__(cls)
+        module._start(graph, values, meta, class_name)
         return module
 
     def _start(self, graph: Graph, values: Mapping[str, Any], meta: dict[str, Any], class_name: str) -> None:
@@ -100,26 +119,58 @@ class GraphModule(Holder, Displayed):
 
     # ---- attributes
 
-    def _take_values(self, root: Mapping[str, Any]) -> None:
+    def _take(self, root: Any, made: dict[tuple[int, int], GraphModule]) -> list[tuple[GraphModule, Any]]:
+        """Take over what the graph refers to.
+
+        Args:
+            root: what has it.
+            made: by the ids of its graph and of what it takes from, each module; those of subgraphs are added.
+
+        Returns:
+            The modules that are new, with what each is to take from.
+        """
+        self.training = bool(getattr(root, "training", True))
         subgraphs = self._graph.subgraphs or {}
+        if isinstance(root, Mapping):
+            self._take_values(root, subgraphs)
+            roots = {path: root.get(path, _NOTHING) for path in subgraphs}
+        elif isinstance(root, GraphModule) or is_module(root):
+            self._take_attributes(root)
+            roots = {path: attribute(root, path) for path in subgraphs}
+        else:
+            raise TypeError(f"root is a torch.nn.Module, a GraphModule or a mapping, not {type(root).__name__}")
+        below: dict[str, GraphModule] = {}
+        new: list[tuple[GraphModule, Any]] = []
+        for path, subgraph in subgraphs.items():
+            key = id(subgraph), id(roots[path])
+            if key not in made:
+                made[key] = self._for_subgraph(subgraph, roots[path])
+                new.append((made[key], roots[path]))
+            below[path] = made[key]
+        install(self, below)
+        return new
+
+    @staticmethod
+    def _for_subgraph(graph: Graph, root: Any) -> GraphModule:
+        if isinstance(root, GraphModule):
+            name = root._class_name
+        else:
+            name = "GraphModule" if isinstance(root, Mapping) else type(root).__name__
+        return GraphModule._bare(graph, {}, {}, name)
+
+    def _take_values(self, root: Mapping[str, Any], subgraphs: Mapping[str, Graph]) -> None:
         values: dict[str, Any] = {}
         for node in self._graph.nodes:
             if node.op in ATTRIBUTE_OPS:
                 if node.target not in root and node.target not in subgraphs:
                     raise RuntimeError(f"node {node.name!r} refers to {node.target!r}, which root has not got")
                 values[node.target] = root.get(node.target)
-        for path in sorted(values, key=lambda path: path.count(".")):  # what holds others comes before them
-            self._install(path, values[path])
-        for path, subgraph in subgraphs.items():
-            self._install(path, GraphModule(root.get(path, {}), subgraph))
+        install(self, values)
 
     def _take_attributes(self, root: Any) -> None:
         for node in self._graph.nodes:
             if node.op in ATTRIBUTE_OPS:
                 self._take_attribute(root, node.target)
-        for path, subgraph in (self._graph.subgraphs or {}).items():
-            child = attribute(root, path)
-            self._install(path, GraphModule(child, subgraph, _class_name_of(child)))
 
     def _take_attribute(self, root: Any, path: str) -> None:
         """As torch.fx does: what leads to the attribute becomes an empty module, unless root's own is there already."""
@@ -131,14 +182,6 @@ class GraphModule(Holder, Displayed):
                 return
             at = holder_in(at, part) if known is None else known
         put(at, name, attribute(root, name))
-
-    def _install(self, path: str, value: Any) -> None:
-        at: Any = self
-        *prefix, name = path.split(".")
-        for part in prefix:
-            known = attribute(at, part, None)
-            at = holder_in(at, part) if known is None else known
-        put(at, name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in GraphModule.__slots__ or name.startswith("__"):  # copy and pickle look before anything is there
@@ -284,8 +327,12 @@ class GraphModule(Holder, Displayed):
             self.delete_submodule(name)
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
-        """The modules that are attributes of this one, by name."""
-        yield from ((name, value) for name, value in list(self.__dict__.items()) if is_submodule(value))
+        """The modules that are attributes of this one, by name; each once."""
+        seen = set()
+        for name, value in children_of(self):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield name, value
 
     def children(self) -> Iterator[Any]:
         """The modules that are attributes of this one."""
@@ -303,9 +350,19 @@ class GraphModule(Holder, Displayed):
     def train(self, mode: bool = True) -> GraphModule:
         """Set ``training`` here and in all modules below."""
         self.training = mode
-        for module in self.children():
-            if hasattr(module, "train"):
+        seen = {id(self)}
+        left: list[tuple[Any, bool]] = [(self, False)]
+        while left:  # modules may nest deeper than calls may
+            module, is_told = left.pop()
+            is_torchs = is_module(module)
+            if is_torchs and not is_told:
                 module.train(mode)
+            elif isinstance(module, GraphModule):
+                module.training = mode
+            for _, child in children_of(module):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    left.append((child, is_torchs))  # torch's tells its own children, but knows none of ours
         return self
 
     def eval(self) -> GraphModule:
@@ -316,7 +373,7 @@ class GraphModule(Holder, Displayed):
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """The parameters by path; each once."""
-        yield from tensors_below(self, "named_parameters", prefix, set())
+        yield from tensors_below(self, "named_parameters", prefix)
 
     def parameters(self) -> Iterator[Any]:
         """The parameters."""
@@ -324,7 +381,7 @@ class GraphModule(Holder, Displayed):
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """The tensors that are no parameters, by path; each once."""
-        yield from tensors_below(self, "named_buffers", prefix, set())
+        yield from tensors_below(self, "named_buffers", prefix)
 
     def buffers(self) -> Iterator[Any]:
         """The tensors that are no parameters."""
@@ -386,7 +443,7 @@ class GraphModule(Holder, Displayed):
             "colored": colored,
             "additional_meta": additional_meta,
         }
-        text = _readable(self, self._class_name, expanded_def, options)
+        text = _readable(self, expanded_def, options)
         if print_output:
             print(text)
         return text
@@ -395,11 +452,7 @@ class GraphModule(Holder, Displayed):
 
     def to_fx(self) -> Any:
         """The torch.fx.GraphModule of the same graph, with the same modules, parameters and buffers."""
-        module = self._graph.to_fx(_values_for_torch(self))
-        module.train(self.training)
-        module.meta = dict(self.meta)
-        module.__class__.__name__ = self._class_name
-        return module
+        return _modules_for_torch([self])[id(self)]
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
         """Write the module as a Python package, as torch.fx does; needs torch.
@@ -416,12 +469,12 @@ class GraphModule(Holder, Displayed):
         code = self._python_code()
         imports = _imports(code.globals)
         values = _values_for_torch(self)
+        made = _modules_for_torch(value for value in values.values() if isinstance(value, GraphModule))
+        values = {path: _made_of(value, made) for path, value in values.items()}
         stub = Graph()  # torch's own code need not run
         for node in self._graph.nodes:
             if node.op in ATTRIBUTE_OPS:
                 stub.create_node(node.op, node.target)
-                if isinstance(values[node.target], dict):
-                    values[node.target] = attribute(self, node.target).to_fx()
         stub.output(None)
         module = stub.to_fx(values)
         module._code = code.src
@@ -434,17 +487,27 @@ class GraphModule(Holder, Displayed):
         return self._with(self._graph, self.__dict__, self.meta)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        copy.deepcopy(self._graph, memo)  # with all subgraphs
+        for module in inner_first(self):
+            if id(module) not in memo:
+                if getattr(type(module), "__deepcopy__", None) is GraphModule.__deepcopy__:
+                    module._deepcopy_alone(memo)
+                else:
+                    copy.deepcopy(module, memo)
+        copied: GraphModule = memo[id(self)]
+        return copied
+
+    def _deepcopy_alone(self, memo: dict[int, Any]) -> None:
+        """A copy with the copies of the modules below, which the memo has."""
         graph = copy.deepcopy(self._graph, memo)
         new = self._with(graph, {}, {})
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         new.meta = copy.deepcopy(self.meta, memo)
         graph.owning_module = new
-        return new
 
     def _with(self, graph: Graph, attributes: dict[str, Any], meta: dict[str, Any]) -> GraphModule:
-        new: GraphModule = object.__new__(type(self))
-        new._start(graph, self._values, meta, self._class_name)
+        new = self._bare(graph, self._values, meta, self._class_name)
         new.training = self.training
         new.__dict__.update(attributes)
         return new
@@ -464,8 +527,14 @@ class GraphModule(Holder, Displayed):
 # ---- subgraphs
 
 
-def subgraphs_of(graph: Graph) -> dict[str, Graph]:
-    """The graphs that nodes of a graph refer to: its subgraphs, and those of GraphModules in its owning module."""
+def subgraphs_of(graph: Graph, read: dict[int, Any] | None = None) -> dict[str, Graph]:
+    """The graphs that nodes of a graph refer to: its subgraphs, and those of GraphModules in its owning module.
+
+    Args:
+        graph: the graph.
+        read: by id, modules of torch.fx with what they were read into, so that each is read once in several calls.
+    """
+    read = {} if read is None else read
     found = dict(graph.subgraphs or {})
     owner = graph.owning_module
     if owner is None:
@@ -473,9 +542,12 @@ def subgraphs_of(graph: Graph) -> dict[str, Graph]:
     paths = dict.fromkeys(node.target for op in ATTRIBUTE_OPS for node in graph.find_nodes(op=op))
     unknown = [path for path in paths if path not in found]
     for path, value in _attributes(owner, unknown):
-        ours = value if isinstance(value, GraphModule) else _graph_module_of(value)
-        if ours is not None:
-            found[path] = ours._graph
+        if isinstance(value, GraphModule):
+            found[path] = value._graph
+        elif _is_torch_graph_module(value):
+            if id(value) not in read:
+                read[id(value)] = value, Graph.from_fx(value)
+            found[path] = read[id(value)][1]
     return found
 
 
@@ -486,29 +558,46 @@ def _attributes(owner: Any, paths: list[str]) -> list[tuple[str, Any]]:
     return [(path, attribute(owner, path, None)) for path in paths]
 
 
-def _class_name_of(module: Any) -> str:
-    return module._class_name if isinstance(module, GraphModule) else type(module).__name__
-
-
 # ---- to torch
 
 
+def _modules_for_torch(modules: Iterable[GraphModule]) -> dict[int, Any]:
+    """By id, one of torch.fx for each of some modules of ours and of those that they refer to.
+
+    They are put together when all are made: what torch makes a module of, it goes through, by recursion.
+    """
+    import torch.fx
+
+    made: dict[int, Any] = {}
+    parts: list[tuple[Any, dict[str, Any]]] = []
+    left = list(modules)
+    for module in left:  # it grows
+        if id(module) in made:
+            continue
+        values = _values_for_torch(module)
+        ours = {path: value for path, value in values.items() if isinstance(value, GraphModule)}
+        left += ours.values()
+        root = {**values, **{path: torch.nn.Module() for path in ours}}
+        new = made[id(module)] = torch.fx.GraphModule(root, module._graph.to_fx(), module._class_name)
+        new.training = module.training
+        new.meta = dict(module.meta)
+        below = tuple(f"{path}." for path in ours)
+        parts.append((new, {path: values[path] for path in values if path in ours or path.startswith(below)}))
+    for new, values in parts:
+        install(new, {path: _made_of(value, made) for path, value in values.items()})
+    return made
+
+
+def _made_of(value: Any, made: dict[int, Any]) -> Any:
+    return made[id(value)] if isinstance(value, GraphModule) else value
+
+
 def _values_for_torch(module: GraphModule) -> dict[str, Any]:
-    """The values of a module's targets: those of subgraphs as dicts, other modules of ours as torch's."""
+    """The values of a module's targets; tensors as torch's."""
     from fastexport._tensors import to_torch_all
 
-    subgraphs = module._graph.subgraphs or {}
-    values: dict[str, Any] = {}
-    made: dict[GraphModule, Any] = {}
-    for node in module._graph.nodes:
-        if node.op in ATTRIBUTE_OPS and node.target not in values:
-            value = attribute(module, node.target)
-            if isinstance(value, GraphModule):
-                if node.target in subgraphs:
-                    value = _values_for_torch(value)
-                else:
-                    value = made[value] if value in made else made.setdefault(value, value.to_fx())
-            values[node.target] = value
+    nodes = (node for node in module._graph.nodes if node.op in ATTRIBUTE_OPS)
+    values = {path: attribute(module, path) for path in dict.fromkeys(node.target for node in nodes)}
     ours = {path: value for path, value in values.items() if isinstance(value, _core.Tensor)}
     return {**values, **to_torch_all(ours)}
 
@@ -543,28 +632,42 @@ def _spec_for_code(spec: Any) -> Any:
 # ---- text
 
 
-def _readable(module: GraphModule, name: str, expanded_def: bool, options: dict[str, Any]) -> str:
-    code = module._graph.python_code("self", verbose=True, expanded_def=expanded_def, **options)
-    text = _indented(f"class {name}(torch.nn.Module):\n" + code.src.lstrip("\n"))
-    below = [""]
-    for path, child in module.named_children():
-        ours = child if isinstance(child, GraphModule) else _graph_module_of(child)
-        if ours is not None:
-            below.append(_readable(ours, path, False, options))
-    return text + _indented("\n".join(below))
+def _readable(module: GraphModule, expanded_def: bool, options: dict[str, Any]) -> str:
+    """The codes of a module and of the GraphModules below it, each with its class and further to the right."""
+    texts = []
+    around: set[int] = set()
+    left: list[tuple[Any, str, int]] = [(module, module._class_name, 0)]
+    while left:  # modules may nest deeper than calls may
+        each, name, depth = left.pop()
+        if depth < 0:  # all below it is done
+            around.remove(id(each))
+            continue
+        if id(each) in around:
+            raise RecursionError(f"the module {name!r} is below itself")
+        around.add(id(each))
+        texts.append(_indented(_class_text(each, name, expanded_def and depth == 0, options), depth))
+        left.append((each, name, -1))
+        below = [(child, path, depth + 1) for path, child in each.named_children() if _is_graph_module(child)]
+        left += reversed(below)
+    return "\n".join(texts)
 
 
-def _indented(text: str) -> str:
-    """All lines but the first, four columns to the right; blank ones are empty."""
-    first, *rest = text.split("\n")
-    return "\n".join((first, *("    " + line if line.strip() else "" for line in rest)))
+def _class_text(module: Any, name: str, expanded_def: bool, options: dict[str, Any]) -> str:
+    graph = module._graph if isinstance(module, GraphModule) else module.graph  # torch knows what its own looks like
+    code = graph.python_code("self", verbose=True, expanded_def=expanded_def, **options)
+    return f"class {name}(torch.nn.Module):\n" + _indented(code.src.lstrip("\n"), 1)
 
 
-def _graph_module_of(module: Any) -> GraphModule | None:
-    """A module of torch.fx read into one of ours; None for any other."""
+def _indented(text: str, depth: int) -> str:
+    """All lines but blank ones, which are empty, to the right."""
+    indent = "    " * depth
+    return "\n".join(indent + line if line.strip() else "" for line in text.split("\n"))
+
+
+def _is_graph_module(value: Any) -> bool:
+    return isinstance(value, GraphModule) or _is_torch_graph_module(value)
+
+
+def _is_torch_graph_module(value: Any) -> bool:
     fx = loaded("torch.fx")
-    if fx is None or not isinstance(module, fx.GraphModule):
-        return None
-    from fastexport import _torch
-
-    return GraphModule.of_program(_torch.from_fx(module), {}, {})
+    return fx is not None and isinstance(value, fx.GraphModule)

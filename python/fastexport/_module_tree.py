@@ -100,6 +100,17 @@ def put(at: Any, name: str, value: Any) -> None:
         setattr(at, name, value)
 
 
+def install(module: Any, values: Mapping[str, Any]) -> None:
+    """Put values at their paths below a module, with empty modules on the way where nothing is."""
+    for path in sorted(values, key=lambda path: path.count(".")):  # what holds others comes before them
+        at = module
+        *prefix, name = path.split(".")
+        for part in prefix:
+            known = attribute(at, part, None)
+            at = holder_in(at, part) if known is None else known
+        put(at, name, values[path])
+
+
 def modules_below(module: Any) -> Iterator[tuple[str, Any]]:
     """All modules below one, by path; each once."""
     seen = {id(module)}
@@ -109,37 +120,54 @@ def modules_below(module: Any) -> Iterator[tuple[str, Any]]:
         if at is not module:
             yield prefix, at
         below = []
-        for name, child in _children(at):
+        for name, child in children_of(at):
             if id(child) not in seen:
                 seen.add(id(child))
                 below.append((f"{prefix}.{name}" if prefix else name, child))
         stack.extend(reversed(below))
 
 
-def _children(module: Any) -> list[tuple[str, Any]]:
+def inner_first(module: Any) -> Iterator[Any]:
+    """A module and all below it, each once and behind those below it; but what is below itself before one of these."""
+    seen: set[int] = set()
+    left = [(module, False)]
+    while left:
+        at, is_done = left.pop()
+        if is_done:
+            yield at
+        elif id(at) not in seen:
+            seen.add(id(at))
+            left.append((at, True))
+            left += [(child, False) for _, child in reversed(children_of(at))]
+
+
+def children_of(module: Any) -> list[tuple[str, Any]]:
+    """The modules that are attributes of one, by name; those of ours that one of torch's holds, too."""
     if is_module(module):
         ours = ((name, value) for name, value in vars(module).items() if isinstance(value, Holder))
         return [*module.named_children(), *ours]
     return [(name, value) for name, value in vars(module).items() if is_submodule(value)]
 
 
-def tensors_below(module: Any, what: str, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def tensors_below(module: Any, what: str, prefix: str) -> Iterator[tuple[str, Any]]:
     """The parameters, or the other tensors, of a module and those below it; each once, and its own first."""
-    if id(module) in seen:
-        return
-    seen.add(id(module))
+    seen: set[int] = set()
+    left = [(prefix, module)]
+    while left:
+        prefix, at = left.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        for path, value in _own_tensors(at, what, prefix):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield path, value
+        left += [(f"{prefix}{name}.", child) for name, child in reversed(children_of(at))]
+
+
+def _own_tensors(module: Any, what: str, prefix: str) -> list[tuple[str, Any]]:
     if is_module(module):
-        own = list(getattr(module, what)(prefix.removesuffix(".")))
-        children = []
-    else:
-        values = module._values if isinstance(module, Holder) else {}
-        wanted = [*vars(module).items(), *values.items()]
-        parameter = what == "named_parameters"
-        own = [(prefix + name, value) for name, value in wanted if is_tensor(value, parameter=parameter)]
-        children = _children(module)
-    for path, value in own:
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield path, value
-    for name, child in children:
-        yield from tensors_below(child, what, f"{prefix}{name}.", seen)
+        return list(getattr(module, what)(prefix.removesuffix("."), recurse=False))
+    wanted = [*vars(module).items(), *module._values.items()]
+    parameter = what == "named_parameters"
+    return [(prefix + name, value) for name, value in wanted if is_tensor(value, parameter=parameter)]

@@ -220,7 +220,7 @@ def _run_step(g: Any, step: Step) -> PassResult:
         return result
     graph = _graph_of(g)
     start = time.perf_counter()
-    with _watching(graph) as watch:
+    with _watching(graph) as watches:
         outcome = step.run(graph)
     seconds = time.perf_counter() - start
     if isinstance(outcome, PassResult):
@@ -232,7 +232,7 @@ def _run_step(g: Any, step: Step) -> PassResult:
             "and returns None, a bool, a PassResult or a list of replacements; "
             "apply_fx_pass takes one that makes a new graph or module"
         )
-    return watch.result(step.name, told, seconds)
+    return _result_of(watches, step.name, told, seconds)
 
 
 def _is_of(outcome: Any, graph: Graph) -> bool:
@@ -267,60 +267,50 @@ class Replacements(_Observer):
 
 
 class _Watch:
-    """A graph and those below it as they were before a pass; one that stands in several places is watched in one."""
+    """A graph as it was before a pass.
 
-    def __init__(self, graph: Graph, path: str = "", seen: set[int] | None = None) -> None:
-        seen = set() if seen is None else seen  # by id: equal graphs are two
-        seen.add(id(graph))
+    Attributes:
+        path: what stands before the names of its nodes.
+    """
+
+    def __init__(self, graph: Graph, path: str) -> None:
         self.graph = graph
         self.path = path
         self.version = graph._version
         self.names = {node: node.name for node in graph.nodes}
         self.observer = Replacements(graph)
-        self.below = [
-            _Watch(sub, f"{path}{name}/", seen) for name, sub in graph._graphs_inside().items() if id(sub) not in seen
-        ]
 
-    def all(self) -> Iterator[_Watch]:
-        yield self
-        for watch in self.below:
-            yield from watch.all()
 
-    def result(self, name: str, told: bool, seconds: float) -> PassResult:
-        watches = list(self.all())
-        removed = [w.path + old for w in watches for node, old in w.names.items() if node._erased]
-        added = [w.path + node.name for w in watches for node in w.graph.nodes if node not in w.names]
-        replaced = {
-            w.path + w.names[old]: w.path + new.name
-            for w in watches
-            for old, new in w.observer.pairs()
-            if old._erased and old in w.names
-        }
-        modified = told or any(w.graph._version != w.version for w in watches)
-        return PassResult(name, modified, removed=removed, replaced=replaced, added=added, seconds=seconds)
+def _result_of(watches: list[_Watch], name: str, told: bool, seconds: float) -> PassResult:
+    removed = [w.path + old for w in watches for node, old in w.names.items() if node._erased]
+    added = [w.path + node.name for w in watches for node in w.graph.nodes if node not in w.names]
+    replaced = {
+        w.path + w.names[old]: w.path + new.name
+        for w in watches
+        for old, new in w.observer.pairs()
+        if old._erased and old in w.names
+    }
+    modified = told or any(w.graph._version != w.version for w in watches)
+    return PassResult(name, modified, removed=removed, replaced=replaced, added=added, seconds=seconds)
 
 
 @contextmanager
-def _watching(graph: Graph) -> Iterator[_Watch]:
-    watch = _Watch(graph)
+def _watching(graph: Graph) -> Iterator[list[_Watch]]:
+    """A graph and those below it are watched for the length of a ``with`` block."""
+    watches = [_Watch(graph, ""), *(_Watch(sub, f"{path}/") for path, sub in graph._graphs_below())]
     with ExitStack() as stack:
-        for each in watch.all():
-            stack.enter_context(_observing(each.graph, each.observer))
-        yield watch
+        for watch in watches:
+            stack.enter_context(_observing(watch.graph, watch.observer))
+        yield watches
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _graphs_below(graph: Graph, path: str = "") -> Iterator[tuple[str, Graph]]:
-    yield path, graph
-    for name, sub in graph._graphs_inside().items():
-        yield from _graphs_below(sub, f"{path}.{name}" if path else name)
-
-
 def _faults_of(g: Any) -> tuple[str, Sequence[LintFault | Fault]]:
     """What is wrong with a graph or program, and in which subgraph; lint goes first, as the verifier stands on it."""
-    for path, graph in _graphs_below(_graph_of(g)):
+    whole = _graph_of(g)
+    for path, graph in (("", whole), *whole._graphs_below(between=".")):
         found = [fault for fault in graph.lint(all=True) if fault.is_error]
         if found:
             return path, found
@@ -331,7 +321,8 @@ def _faults_of(g: Any) -> tuple[str, Sequence[LintFault | Fault]]:
 
 def _raise_faults(g: Any) -> None:
     """Raise what a graph that is not in order raises, before any pass has run."""
-    for _, graph in _graphs_below(_graph_of(g)):
+    whole = _graph_of(g)
+    for graph in (whole, *(below for _, below in whole._graphs_below())):
         graph.lint()
     if not isinstance(g, Graph):
         g.verify()

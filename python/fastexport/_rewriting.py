@@ -165,7 +165,7 @@ def replace_pattern_with_filters(
     job = Job(pattern, common, match_filters or [], ignore_literals, replacement_callback, node_name_match, policy)
     noted = policy == "safe" if provenance is None else provenance
     if own is not None:
-        below = list(dict.fromkeys(own._below("safe"))) if recurse else []
+        below = [graph for _, graph in own._graphs_below()] if recurse else []
         for graph in below if policy == "safe" else ():
             graph._raise_faults(fx_only=True)  # before anything is changed
         return joined(job.run(graph, noted) for graph in (own, *below))

@@ -98,9 +98,10 @@ def _told(outcome: bool | list[Any]) -> bool:
 
 
 def _sort_native(graph: Graph, breadth_first: bool, ranks: bool, recurse: bool) -> bool:
-    modified = _told(_core.sort_graph(graph, breadth_first, ranks, _urgent() if breadth_first else ()))
-    for sub in graph._graphs_inside().values() if recurse else ():
-        modified |= _sort_native(sub, breadth_first, ranks, True)
+    urgent = _urgent() if breadth_first else ()
+    modified = _told(_core.sort_graph(graph, breadth_first, ranks, urgent))
+    for _, sub in graph._graphs_below() if recurse else ():
+        modified |= _told(_core.sort_graph(sub, breadth_first, ranks, urgent))
     return modified
 
 

@@ -454,12 +454,15 @@ class _Inlining:
         self.removed: list[str] = []
         self.added: dict[str, None] = {}
         self.reasons: dict[str, str] = {}
-        self._seen: set[int] = set()  # graphs, by id: equal ones are two
         self._prefix = ""  # of the names of nodes in the graph that is worked on
         self._of_modules: set[str] = set()  # paths of what is a subgraph of it only while this works
 
-    def run(self, graph: Graph, prefix: str = "") -> None:
-        self._seen.add(id(graph))
+    def run(self, graph: Graph) -> None:
+        self._run_alone(graph, "")
+        for path, sub in graph._graphs_below() if self._recurse else ():
+            self._run_alone(sub, f"{path}/")
+
+    def _run_alone(self, graph: Graph, prefix: str) -> None:
         known = subgraphs_of(graph)
         if not known:
             return
@@ -469,19 +472,20 @@ class _Inlining:
             self._inline_calls(graph)
         finally:
             _drop_unused(graph, self._of_modules)
-        for path, sub in graph._graphs_inside().items() if self._recurse else ():
-            if id(sub) not in self._seen:
-                self.run(sub, f"{prefix}{path}/")
 
     def _inline_calls(self, graph: Graph) -> None:
-        calls: list[tuple[Node, tuple[Graph, ...]]] = [(node, (graph,)) for node in _callers(graph)]
+        around = {id(graph)}  # the graphs that what is next stands in
+        calls: list[Node | Graph] = list(_callers(graph))  # and, below what stood in it, each graph that was inlined
         while calls:
-            node, outer = calls.pop()
+            node = calls.pop()
+            if isinstance(node, Graph):
+                around.remove(id(node))
+                continue
             call = _call_of(node, graph.subgraphs or {})
             if call is None or (self._which is not None and not self._which(call.path)):
                 continue
             sub = (graph.subgraphs or {})[call.path]
-            if any(sub is one for one in outer):
+            if id(sub) in around:
                 raise ValueError(f"the subgraph {call.path!r} calls itself")
             why = call.why_kept or _reason_to_keep(sub)
             if why is not None:
@@ -489,7 +493,9 @@ class _Inlining:
                 continue
             made = self._inline(graph, node, call, sub)
             if self._recurse:
-                calls += [(inner, (*outer, sub)) for inner in made if inner.op in ("call_module", "call_function")]
+                around.add(id(sub))
+                calls.append(sub)
+                calls += [inner for inner in made if inner.op in ("call_module", "call_function")]
 
     def _inline(self, graph: Graph, node: Node, call: _GraphCall, sub: Graph) -> list[Node]:
         path = call.path
@@ -498,10 +504,11 @@ class _Inlining:
         prefix = "" if shares else f"{path}."
         known = graph.subgraphs or {}
         below = {f"{prefix}{name}": inner for name, inner in subgraphs_of(sub).items()}
-        if below.keys() - known.keys():
-            kept = {f"{prefix}{name}" for name in sub.subgraphs or {}}
-            self._of_modules.update(below.keys() - known.keys() - kept)
-            graph.subgraphs = {**below, **known}
+        new = below.keys() - known.keys()
+        if new:
+            self._of_modules.update(new.difference(f"{prefix}{name}" for name in sub.subgraphs or {}))
+            known.update((name, below[name]) for name in below if name in new)
+            graph.subgraphs = known
         made: list[Node] = []
         with graph.recording("inline"):
             with graph.inserting_before(node):

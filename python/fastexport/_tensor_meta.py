@@ -151,7 +151,7 @@ class TensorMeta:
         torch = loaded("torch")
         if torch is None or not issubclass(type(tensor), torch.Tensor):
             raise TypeError(f"TensorMeta.of() takes a tensor, not {type(tensor).__name__}")
-        from fastexport._torch import tensor_facts
+        from fastexport._torch_values import tensor_facts
 
         return cls(*tensor_facts(tensor))
 

@@ -12,10 +12,9 @@ import copy
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 from torch.fx import graph as fx_graph_module
@@ -29,7 +28,6 @@ from fastexport._errors import LintFault, lint_error
 from fastexport._graph import Graph
 from fastexport._meta_json import NodeSource as OurSource
 from fastexport._provenance import with_sources
-from fastexport._symbols import SymInt
 from fastexport._treespec import TreeSpec
 
 # What torch.fx.Graph.__init__ sets: nodes and tables, which are built, not carried over.
@@ -100,35 +98,6 @@ def renew_code(module: torch.fx.GraphModule) -> None:
     _recompile.renew_code(module)
 
 
-# ---- values
-
-
-def tensor_facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What makes a TensorMeta of a tensor, in its order; see `fastexport.TensorMeta.of`."""
-    try:
-        strides = tensor.stride()
-    except RuntimeError as error:
-        raise ValueError(f"a tensor of the layout {tensor.layout} has no strides") from error
-    return (
-        tensor.dtype,
-        [_size(size) for size in tensor.shape],
-        [_size(stride) for stride in strides],
-        tensor.device,
-        tensor.layout,
-        tensor.requires_grad,
-        _size(tensor.storage_offset()),
-    )
-
-
-def _size(size: Any) -> int | SymInt:
-    if type(size) is int:
-        return size
-    expr = getattr(size.node, "expr", None)
-    if expr is None:
-        raise ValueError(f"the size {size} is no expression")
-    return int(expr) if expr.is_number else SymInt(sympy.srepr(expr), size.node.hint)
-
-
 # ---- conversion
 
 
@@ -142,11 +111,28 @@ def from_fx(obj: Any) -> Graph:
     return _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, Graph)
 
 
-def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind], known: dict[int, _Kind] | None = None) -> _Kind:
+def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> _Kind:
     """A graph and those below it; one that stands in several places is one graph, as it is known by its id."""
+    top, targets = _read_alone(source, module, kind)
+    known = {id(source): top}
+    left = [(top, module, targets)]
+    while left:  # modules may nest deeper than calls may
+        graph, module, targets = left.pop()
+        subgraphs: dict[str, Graph] = {}
+        for path, child in _graph_modules(module, targets):
+            inner = known.get(id(child.graph))
+            if inner is None:
+                inner, below = _read_alone(child.graph, child, kind)
+                known[id(child.graph)] = inner
+                left.append((inner, child, below))
+            subgraphs[path] = inner
+        graph.subgraphs = subgraphs or None
+    return top
+
+
+def _read_alone(source: torch.fx.Graph, module: Any, kind: type[_Kind]) -> tuple[_Kind, list[str]]:
+    """A graph without those below it, and what its nodes name in the module."""
     graph = kind()
-    known = {} if known is None else known
-    known[id(source)] = graph
     targets = _core.fx_read(source, graph) if _FAST else _torch_public.read(source, graph)
     graph.owning_module = module
     state = source.__dict__
@@ -159,12 +145,7 @@ def _read(source: torch.fx.Graph, module: Any, kind: type[_Kind], known: dict[in
     else:
         del extras["_codegen"]
     graph.extras = extras
-    subgraphs: dict[str, Graph] = {}
-    for path, child in _graph_modules(module, targets):
-        inner = known.get(id(child.graph))
-        subgraphs[path] = _read(child.graph, child, kind, known) if inner is None else inner
-    graph.subgraphs = subgraphs or None
-    return graph
+    return graph, targets
 
 
 def _graph_modules(module: Any, paths: list[str]) -> list[tuple[str, torch.fx.GraphModule]]:
@@ -172,8 +153,17 @@ def _graph_modules(module: Any, paths: list[str]) -> list[tuple[str, torch.fx.Gr
     return _core.find_modules(module, list(dict.fromkeys(paths)), torch.fx.GraphModule)
 
 
+# By the ids of a graph and of what its module takes from, that module; with the latter, which so keeps its id.
+_Made = dict[tuple[int, int], tuple[torch.fx.GraphModule, Any]]
+
+
 def to_fx(graph: Graph, root: Any = None) -> Any:
     """See `fastexport.Graph.to_fx`."""
+    return _built(graph) if root is None else _module_of(graph, root, {})
+
+
+def _built(graph: Graph) -> torch.fx.Graph:
+    """The graph of torch's without those below it."""
     extras = graph.extras or {}
     built = torch.fx.Graph(tracer_cls=extras.get("_tracer_cls"), tracer_extras=extras.get("_tracer_extras"))
     (_core.fx_build if _FAST else _torch_public.build)(graph, built)
@@ -183,22 +173,30 @@ def to_fx(graph: Graph, root: Any = None) -> Any:
             built.set_codegen(_codegen_for_torch(copy.deepcopy(value)))
         elif name not in ("_tracer_cls", "_tracer_extras"):
             built.__dict__[name] = copy.deepcopy(value) if name == "_co_fields" else value
-    return built if root is None else _module(graph, built, root)
+    return built
 
 
-def _module(graph: Graph, built: torch.fx.Graph, root: Any) -> torch.fx.GraphModule:
-    """A GraphModule of a built graph, with subgraphs converted too."""
-    subgraphs = graph.subgraphs or {}
+def _module_of(graph: Graph, root: Any, made: _Made) -> torch.fx.GraphModule:
+    """A GraphModule of a graph and those below it; one in several places that takes from one root is one module."""
+    key = id(graph), id(root)
+    if key not in made:
+        made[key] = _module(graph, root, made), root
+    return made[key][0]
+
+
+def _module(graph: Graph, root: Any, made: _Made) -> torch.fx.GraphModule:
+    built, subgraphs = _built(graph), graph.subgraphs or {}
     if isinstance(root, dict):
-        below = {path: to_fx(sub, root.get(path, root)) for path, sub in subgraphs.items()}
+        below = {path: _module_of(sub, root.get(path, root), made) for path, sub in subgraphs.items()}
         return torch.fx.GraphModule({**root, **below}, built)
     is_graph_module = isinstance(root, torch.fx.GraphModule)
     new = {path for path in subgraphs if not _core.resolves(root, path, False)}
-    holder = _holder(root, {path: to_fx(subgraphs[path], _holder(root, {})) for path in new}) if new else root
+    plain = root if type(root) is torch.nn.Module else _holder(root, {})
+    holder = _holder(root, {path: _module_of(subgraphs[path], plain, made) for path in new}) if new else root
     module = torch.fx.GraphModule(holder, built, type(root).__name__ if is_graph_module else "GraphModule")
     for path, subgraph in subgraphs.items():
         if path not in new:
-            _replace_module(module, root, path, to_fx(subgraph, root.get_submodule(path)))
+            _replace_module(module, root, path, _module_of(subgraph, root.get_submodule(path), made))
     if is_graph_module:
         _carry_over(root, module)
     return module
@@ -588,9 +586,10 @@ class _Twin(Graph):
         return removed, kept
 
     def _eliminate_common_subexpressions(
-        self, judge: Any, types: Any, fx_policy: bool, explain: bool, notes: Any, /
+        self, judge: Any, types: Any, fx_policy: bool, is_inner: bool, explain: bool, notes: Any, /
     ) -> tuple[bytes, bytes, Any]:
-        removed, kept, reasons = super()._eliminate_common_subexpressions(judge, types, fx_policy, explain, None)
+        find = super()._eliminate_common_subexpressions
+        removed, kept, reasons = find(judge, types, fx_policy, is_inner, explain, None)
         self._note_replaced("eliminate_common_subexpressions", removed, kept, notes)
         return removed, kept, reasons
 
@@ -635,11 +634,28 @@ def native_twin(obj: Any) -> Iterator[Graph]:
     parts = _parts(obj)
     twin = _read(parts.graph, parts.module if parts.module is not None else parts.graph.owning_module, _Twin)
     twin.bind(parts.graph)
+    if _has_updates(parts.program):
+        _tell_signature(twin, parts.program)
     yield twin
     with _following_signature(parts):
         modified = twin.apply(parts.program)
     if modified and parts.module is not None:
         renew_code(parts.module)
+
+
+def _has_updates(program: torch.export.ExportedProgram | None) -> bool:
+    """Whether buffers, parameters or inputs become something that the graph returns; passes keep that apart."""
+    if program is None:
+        return False
+    return any(spec.kind.name.endswith("_MUTATION") for spec in program.graph_signature.output_specs)
+
+
+def _tell_signature(graph: Graph, program: Any) -> None:
+    from fastexport._torch_signature import core_inputs, core_outputs
+
+    specs = program.graph_signature
+    with suppress(ValueError):  # a signature that names nodes which are not there; the verifier's affair
+        graph._set_signature(core_inputs(list(specs.input_specs)), core_outputs(list(specs.output_specs)))
 
 
 # ---- many edits at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 from fastexport._core import Node
@@ -60,7 +61,9 @@ def trim_interfaces(g: Any, *, inputs: bool = False) -> PassResult:
         raise ValueError("the inputs of a torch ExportedProgram can't be removed; use fastexport.from_export")
 
     def work(graph: Graph, _: Any) -> None:
-        changes[0] |= _trim_below(graph, "", removed, _places(graph))
+        places = _places(graph)
+        for path, each in chain([("", graph)], graph._graphs_below()):
+            changes[0] |= _trim_inside(each, path and f"{path}/", removed, places)
         if own:
             removed.extend(_erase_unused(graph, graph.find_nodes(op="placeholder")))
 
@@ -88,8 +91,8 @@ def _places(graph: Graph) -> Counter[int]:
     return places
 
 
-def _trim_below(graph: Graph, prefix: str, removed: list[str], places: Counter[int]) -> bool:
-    """Trim the subgraphs of a graph, and theirs; whether any result or input went."""
+def _trim_inside(graph: Graph, prefix: str, removed: list[str], places: Counter[int]) -> bool:
+    """Trim the subgraphs of a graph, but not theirs; whether any result or input went."""
     modified = False
     inside = graph._graphs_inside()
     paths_of: dict[int, list[str]] = {}
@@ -105,7 +108,6 @@ def _trim_below(graph: Graph, prefix: str, removed: list[str], places: Counter[i
             modified |= _trim_results(calls, sub, gone)
             modified |= _trim_inputs(calls, arguments, sub, gone)
         removed += [f"{prefix}{path}/{name}" for name in gone]
-        modified |= _trim_below(sub, f"{prefix}{path}/", removed, places)
     return modified
 
 
