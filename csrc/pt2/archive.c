@@ -69,13 +69,17 @@ static int64_t read_some(const pt2_archive *archive, uint64_t at, void *out, siz
     const unsigned char *data;
     size_t done = 0;
 
-    if (at >= archive->size)
+    if (len == 0 || at >= archive->size)
         return 0;
     if (len > archive->size - at)
         len = (size_t)(archive->size - at);
     if ((data = in_memory(archive, at, len))) {
         memcpy(out, data, len);
         return (int64_t)len;
+    }
+    if (archive->fetcher.read) {
+        errno = archive->fetcher.read(archive->fetcher.ctx, archive->base + at, out, len);
+        return errno ? -1 : (int64_t)len;
     }
     while (done < len) {
         ssize_t n = pread(archive->fd, (char *)out + done, len - done, (off_t)(archive->base + at + done));
@@ -273,18 +277,19 @@ static int open_archive(pt2_opening *o)
     return result;
 }
 
-static pt2_archive *archive_new(int fd, const void *data, uint64_t base, uint64_t size, const fe_allocator *a,
-                                pt2_report *r)
+/* The archive that lies in `where`, which has one of fd, bytes and fetcher. */
+static pt2_archive *archive_new(pt2_archive where, const fe_allocator *a, pt2_report *r)
 {
     pt2_archive *archive = fe_resize(a, NULL, sizeof *archive);
 
     if (!archive) {
         pt2_no_memory(r);
-        if (fd >= 0)
-            close(fd);
+        if (where.fd >= 0)
+            close(where.fd);
         return NULL;
     }
-    *archive = (pt2_archive){.allocator = *a, .fd = fd, .bytes = data, .base = base, .size = size};
+    *archive = where;
+    archive->allocator = *a;
     zip_error_init(&archive->zip_error);
     pt2_opening o = {.archive = archive, .r = r, .allocator = a};
     int result = open_archive(&o);
@@ -316,7 +321,7 @@ pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r)
     } else if (!S_ISREG(st.st_mode)) {
         pt2_fail_io(r, not_a_file(st.st_mode), NULL, "this is %s, not a file", kind_of_file(st.st_mode));
     } else {
-        return archive_new(fd, NULL, 0, (uint64_t)st.st_size, a, r);
+        return archive_new((pt2_archive){.fd = fd, .size = (uint64_t)st.st_size}, a, r);
     }
     if (fd >= 0)
         close(fd);
@@ -325,22 +330,26 @@ pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r)
 
 pt2_archive *pt2_archive_open_bytes(const void *data, size_t len, const fe_allocator *a, pt2_report *r)
 {
-    return archive_new(-1, len ? data : "", 0, len, a, r);
+    return archive_new((pt2_archive){.fd = -1, .bytes = len ? data : "", .size = len}, a, r);
+}
+
+pt2_archive *pt2_archive_open_fetcher(const pt2_fetcher *fetcher, uint64_t size, const fe_allocator *a, pt2_report *r)
+{
+    return archive_new((pt2_archive){.fd = -1, .fetcher = *fetcher, .size = size}, a, r);
 }
 
 pt2_archive *pt2_archive_open_entry(const pt2_archive *outer, const pt2_entry *e, const fe_allocator *a, pt2_report *r)
 {
-    int fd;
+    pt2_archive where = {.fd = -1, .fetcher = outer->fetcher, .base = outer->base + e->offset, .size = e->size};
 
     assert(e->method == PT2_STORED && e->size <= SIZE_MAX);
     if (outer->bytes)
         return pt2_archive_open_bytes(outer->bytes + e->offset, (size_t)e->size, a, r);
-    fd = fcntl(outer->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
+    if (!outer->fetcher.read && (where.fd = fcntl(outer->fd, F_DUPFD_CLOEXEC, 0)) < 0) {
         pt2_fail_io(r, errno, e->name, "the file cannot be opened: %s", strerror(errno));
         return NULL;
     }
-    return archive_new(fd, NULL, outer->base + e->offset, e->size, a, r);
+    return archive_new(where, a, r);
 }
 
 /* ---- reading entries ---- */

@@ -27,17 +27,27 @@ typedef struct {
 
 typedef struct pt2_archive pt2_archive;
 
-/* Open the file of a descriptor, which becomes the archive's (closed with it, and when opening fails), or bytes, which
- * must outlive the archive. An archive that holds serialized_exported_program.json without a top folder is flat: its
- * entries have no root. NULL: failed. */
+/* What gives the bytes of an archive that are neither in a file here nor in memory, but in an object store. */
+typedef struct {
+    /* Fill out with the len bytes at `at`, which the size says are there. 0, or an errno. */
+    int (*read)(void *ctx, uint64_t at, void *out, size_t len);
+    /* The len bytes at `at` will be read: told of several ranges before the first of them is. */
+    void (*expect)(void *ctx, uint64_t at, size_t len);
+    void *ctx;
+} pt2_fetcher;
+
+/* Open the file of a descriptor, which becomes the archive's (closed with it, and when opening fails); bytes; or what
+ * a fetcher gives. Bytes and fetchers must outlive the archive. An archive that holds
+ * serialized_exported_program.json without a top folder is flat: its entries have no root. NULL: failed. */
 pt2_archive *pt2_archive_open_fd(int fd, const fe_allocator *a, pt2_report *r);
 pt2_archive *pt2_archive_open_bytes(const void *data, size_t len, const fe_allocator *a, pt2_report *r);
-/* Open the archive that a stored entry of an open archive is; bytes of the outer one must outlive it too. */
+pt2_archive *pt2_archive_open_fetcher(const pt2_fetcher *fetcher, uint64_t size, const fe_allocator *a, pt2_report *r);
+/* Open the archive that a stored entry of an open archive is; bytes and fetcher of the outer one must outlive it too. */
 pt2_archive *pt2_archive_open_entry(const pt2_archive *outer, const pt2_entry *e, const fe_allocator *a, pt2_report *r);
 void pt2_archive_close(pt2_archive *archive);
 
-int pt2_archive_fd(const pt2_archive *archive);            /* -1: it is bytes */
-const void *pt2_archive_bytes(const pt2_archive *archive); /* NULL: it is a file */
+int pt2_archive_fd(const pt2_archive *archive);            /* -1: it is no file here */
+const void *pt2_archive_bytes(const pt2_archive *archive); /* NULL: it is not in memory */
 const char *pt2_archive_root(const pt2_archive *archive);  /* the top folder, without "/"; "": flat (layout C) */
 /* The entries in the order of the central directory. */
 const pt2_entry *pt2_archive_entries(const pt2_archive *archive, uint32_t *count);

@@ -34,6 +34,16 @@ const unsigned char *pt2_peek(pt2_opening *o, uint64_t at, size_t len, const cha
     return o->window;
 }
 
+void pt2_expect_peek(const pt2_opening *o, uint64_t at, size_t before)
+{
+    const pt2_archive *archive = o->archive;
+    uint64_t from = at < before ? 0 : at - before, left = archive->size - from;
+    size_t len = WINDOW + before;
+
+    if (archive->fetcher.read)
+        archive->fetcher.expect(archive->fetcher.ctx, archive->base + from, left < len ? (size_t)left : len);
+}
+
 /* ---- end records ---- */
 
 typedef struct {

@@ -14,8 +14,9 @@ enum { ENCRYPTED = 1, HAS_DESCRIPTOR = 8, STRONGLY_ENCRYPTED = 0x40, IS_UTF8 = 0
 
 struct pt2_archive {
     fe_allocator allocator;
-    int fd;                     /* -1: it is bytes */
-    const unsigned char *bytes; /* NULL: it is a file */
+    int fd;                     /* of a file, else -1 */
+    const unsigned char *bytes; /* in memory, else NULL */
+    pt2_fetcher fetcher;        /* read NULL: there is none */
     uint64_t base, size;        /* of the archive in the file */
     pt2_entry *entries;
     uint32_t count;
@@ -78,6 +79,8 @@ typedef struct {
 
 /* len bytes at `at`, which are in the file; good until the next peek. NULL: failed. */
 const unsigned char *pt2_peek(pt2_opening *o, uint64_t at, size_t len, const char *entry);
+/* Peeks at `at`, or up to so many bytes before, will follow. */
+void pt2_expect_peek(const pt2_opening *o, uint64_t at, size_t before);
 /* Bytes of a central record, with its name, extra fields and comment. */
 size_t pt2_record_len(const unsigned char *record);
 /* Read the end records and the central directory: gives the archive its root and its entries, with names only. */

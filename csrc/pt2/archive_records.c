@@ -5,6 +5,7 @@
 
 #define MAX_VERSION 63     /* of the zip specification that we know, times ten */
 #define MAX_INFLATION 1040 /* deflate reaches 1032:1 */
+#define MAX_DESCRIPTOR 24  /* bytes */
 #define FLAGS_COMPARED (ENCRYPTED | HAS_DESCRIPTOR | STRONGLY_ENCRYPTED | IS_UTF8 | MASKED)
 
 /* ---- records ---- */
@@ -202,7 +203,7 @@ static bool is_descriptor(const unsigned char *p, size_t width, const pt2_entry 
 static int check_descriptor(pt2_opening *o, const pt2_entry *e, bool has_zip64, place *where)
 {
     uint64_t left = o->directory_at - where->end;
-    size_t len = left < 24 ? (size_t)left : 24;
+    size_t len = left < MAX_DESCRIPTOR ? (size_t)left : MAX_DESCRIPTOR;
     const unsigned char *p = pt2_peek(o, where->end, len, e->name);
 
     if (!p)
@@ -299,6 +300,14 @@ static int check_layout(pt2_opening *o, const place *places)
     return 0;
 }
 
+/* Local headers, with the descriptors before them, are peeked at one by one; a source may get them all at once. */
+static void expect_locals(const pt2_opening *o, const place *places)
+{
+    for (uint32_t i = 0; i < o->archive->count; i++)
+        if (places[i].good)
+            pt2_expect_peek(o, places[i].at, MAX_DESCRIPTOR);
+}
+
 static int check_records(pt2_opening *o, place *places)
 {
     pt2_archive *archive = o->archive;
@@ -310,6 +319,7 @@ static int check_records(pt2_opening *o, place *places)
         (void)read_record(o, p, &archive->entries[i], &places[i]); /* the report knows */
     }
     qsort(places, archive->count, sizeof *places, compare_places);
+    expect_locals(o, places);
     for (uint32_t i = 0; i < archive->count && !o->r->no_memory; i++)
         if (places[i].good)
             (void)check_local(o, &archive->entries[places[i].index], &places[i]);

@@ -17,6 +17,8 @@ PyObject *report_to_list(const pt2_report *r)
 {
     PyObject *list;
 
+    if (PyErr_Occurred())
+        return NULL;
     if (r->no_memory)
         return PyErr_NoMemory();
     list = PyList_New((Py_ssize_t)r->count);
@@ -47,22 +49,25 @@ PyObject *raise_report(const module_state *st, const pt2_report *r)
 
 /* ---- life ---- */
 
-void take_lock(PyThread_type_lock lock)
+/* Whoever holds the lock may be waiting for the GIL, so the GIL is released meanwhile. */
+int archive_lock(ArchiveObject *a)
 {
-    if (PyThread_acquire_lock(lock, NOWAIT_LOCK))
-        return;
-    Py_BEGIN_ALLOW_THREADS
-    PyThread_acquire_lock(lock, WAIT_LOCK);
-    Py_END_ALLOW_THREADS
-}
-
-void archive_lock(ArchiveObject *a)
-{
-    take_lock(a->lock);
+    if (a->reader == PyThreadState_Get()) {
+        PyErr_SetString(PyExc_RuntimeError, "the archive is in use by the read that this call is part of");
+        return -1;
+    }
+    if (!PyThread_acquire_lock(a->lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(a->lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+    a->reader = PyThreadState_Get();
+    return 0;
 }
 
 void archive_unlock(ArchiveObject *a)
 {
+    a->reader = NULL;
     PyThread_release_lock(a->lock);
 }
 
@@ -165,7 +170,7 @@ static PyObject *fault_kinds(PyObject *m, PyObject *Py_UNUSED(ignored))
     return dict;
 }
 
-/* The descriptor that a source is, -1 for a buffer. */
+/* The descriptor that a source is, else -1. */
 static int descriptor_of(PyObject *source, int *fd)
 {
     *fd = -1;
@@ -182,20 +187,30 @@ static int descriptor_of(PyObject *source, int *fd)
     return 0;
 }
 
-/* Open a descriptor, which is used up, or where it is -1 a buffer. */
+/* Open a descriptor, which is used up, or where it is -1 a buffer, or a remote file. */
 static int open_source(ArchiveObject *a, PyObject *source, int fd)
 {
+    int is_far = fd < 0 ? is_remote(source) : 0;
+    pt2_fetcher remote;
+    uint64_t size;
     pt2_report r;
 
-    if (fd < 0 && PyObject_GetBuffer(source, &a->bytes, PyBUF_SIMPLE) < 0)
+    if (is_far < 0 || (is_far && remote_init(a, source, &remote, &size) < 0))
+        return -1;
+    if (fd < 0 && !is_far && PyObject_GetBuffer(source, &a->bytes, PyBUF_SIMPLE) < 0)
+        return -1;
+    if (archive_lock(a) < 0)
         return -1;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
     Py_BEGIN_ALLOW_THREADS
     if (fd >= 0)
         a->archive = pt2_archive_open_fd(fd, &fe_python_allocator, &r);
+    else if (is_far)
+        a->archive = pt2_archive_open_fetcher(&remote, size, &fe_python_allocator, &r);
     else
         a->archive = pt2_archive_open_bytes(a->bytes.buf, (size_t)a->bytes.len, &fe_python_allocator, &r);
     Py_END_ALLOW_THREADS
+    archive_unlock(a);
     if (!a->archive)
         raise_report(a->state, &r);
     else
@@ -232,17 +247,33 @@ fail: /* the descriptor is ours by now */
     return NULL;
 }
 
+/* There is no tp_clear, as with tuples: an archive refers only to what was there before it. A memoryview is not told of:
+ * the collector would clear it, and CPython crashes when the bytes of one that was cleared are let go of. */
+static int Archive_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    ArchiveObject *a = (ArchiveObject *)self;
+
+    Py_VISIT(Py_TYPE(self));
+    if (a->bytes.obj && !PyMemoryView_Check(a->bytes.obj))
+        Py_VISIT(a->bytes.obj);
+    Py_VISIT(a->remote);
+    Py_VISIT(a->faults);
+    return 0;
+}
+
 static void Archive_dealloc(PyObject *self)
 {
     ArchiveObject *a = (ArchiveObject *)self;
     PyTypeObject *type = Py_TYPE(self);
 
+    PyObject_GC_UnTrack(self);
     if (a->archive)
         pt2_archive_close(a->archive);
     if (a->bytes.obj)
         PyBuffer_Release(&a->bytes);
     if (a->lock)
         PyThread_free_lock(a->lock);
+    Py_XDECREF(a->remote);
     Py_XDECREF(a->faults);
     type->tp_free(self);
     Py_DECREF(type);
@@ -302,10 +333,9 @@ static PyObject *Archive_read(PyObject *self, PyObject *name)
     size_t len;
     int result;
 
-    if (!e)
+    if (!e || archive_lock(a) < 0)
         return NULL;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
-    archive_lock(a);
     Py_BEGIN_ALLOW_THREADS
     result = pt2_archive_read(a->archive, e, a->limits.inflate_bytes, 0, &data, &len, &r);
     Py_END_ALLOW_THREADS
@@ -330,10 +360,9 @@ static PyObject *Archive_check(PyObject *self, PyObject *name)
     pt2_report r;
     int result;
 
-    if (!e)
+    if (!e || archive_lock(a) < 0)
         return NULL;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
-    archive_lock(a);
     Py_BEGIN_ALLOW_THREADS
     result = pt2_archive_check(a->archive, e, &r);
     Py_END_ALLOW_THREADS
@@ -357,14 +386,14 @@ static PyObject *Archive_storage(PyObject *self, PyObject *args, PyObject *kwarg
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:storage", names, &name, &map) || !(e = find_entry(a, name)))
         return NULL;
-    storage_source source = {
-        .owner = self, .archive = a->archive, .entry = e, .lock = a->lock, .limits = &a->limits, .map = map != 0};
+    storage_source source = {.owner = self, .archive = a->archive, .entry = e, .limits = &a->limits, .map = map != 0};
     return storage_from_source(a->state, &source);
 }
 
 /* ---- writing ---- */
 
 typedef struct {
+    const module_state *state;
     pt2_part *parts;
     Py_buffer *buffers; /* of the parts that are bytes */
     Py_ssize_t count;
@@ -394,9 +423,9 @@ static int set_source(package *p, Py_ssize_t i, PyObject *source)
         part->len = (uint64_t)p->buffers[i].len;
         return 0;
     }
-    if (!PyArg_ParseTuple(source, "OO;a part is bytes or (Archive, name)", &from, &name))
+    if (!PyArg_ParseTuple(source, "O!O;a part is bytes or (Archive, name)", p->state->archive_type, &from, &name))
         return -1;
-    if (Py_TYPE(from)->tp_dealloc != Archive_dealloc || (p->from && p->from != from)) {
+    if (p->from && p->from != from) {
         PyErr_SetString(PyExc_TypeError, "entries are copied from one Archive");
         return -1;
     }
@@ -429,21 +458,21 @@ static int package_fill(package *p, PyObject *parts)
     return 0;
 }
 
-static int package_write(module_state *st, package *p, const char *path, const char *root)
+static int package_write(package *p, const char *path, const char *root)
 {
     pt2_report r;
     int result;
 
+    if (p->from && archive_lock(p->from) < 0)
+        return -1;
     pt2_report_init(&r, &fe_python_allocator, p->from ? &p->from->limits : NULL);
-    if (p->from)
-        archive_lock(p->from);
     Py_BEGIN_ALLOW_THREADS
     result = pt2_package_write(path, root, p->parts, (size_t)p->count, &fe_python_allocator, &r);
     Py_END_ALLOW_THREADS
     if (p->from)
         archive_unlock(p->from);
     if (result < 0)
-        raise_report(st, &r);
+        raise_report(p->state, &r);
     pt2_report_clear(&r);
     return result;
 }
@@ -458,7 +487,7 @@ static PyObject *write_archive(PyObject *m, PyObject *args)
 {
     PyObject *path, *parts, *items;
     const char *root;
-    package p = {0};
+    package p = {.state = state_of(m)};
     int result;
 
     if (!PyArg_ParseTuple(args, "O&sO:write_archive", PyUnicode_FSConverter, &path, &root, &parts))
@@ -466,7 +495,7 @@ static PyObject *write_archive(PyObject *m, PyObject *args)
     items = PySequence_Tuple(parts);
     result = items ? package_fill(&p, items) : -1;
     if (result == 0)
-        result = package_write(state_of(m), &p, PyBytes_AS_STRING(path), root);
+        result = package_write(&p, PyBytes_AS_STRING(path), root);
     package_clear(&p);
     Py_XDECREF(items);
     Py_DECREF(path);
@@ -518,23 +547,22 @@ static PyMethodDef archive_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(archive_doc, "Archive(source, limits=None)\n--\n\n"
-                          "A zip archive, open for reading: a file descriptor, which becomes the archive's, or bytes.");
+PyDoc_STRVAR(archive_doc,
+             "Archive(source, limits=None)\n--\n\n"
+             "A zip archive, open for reading: a file descriptor, which becomes the archive's, bytes, or a\n"
+             "RemoteFile, which fetches them.");
 
 static PyType_Slot archive_slots[] = {
-    {Py_tp_doc, (void *)archive_doc},
-    {Py_tp_new, Archive_new},
-    {Py_tp_dealloc, Archive_dealloc},
-    {Py_tp_getset, archive_getset},
-    {Py_tp_members, archive_members},
-    {Py_tp_methods, archive_methods},
-    {0, NULL},
+    {Py_tp_doc, (void *)archive_doc}, {Py_tp_new, Archive_new},
+    {Py_tp_dealloc, Archive_dealloc}, {Py_tp_traverse, Archive_traverse},
+    {Py_tp_getset, archive_getset},   {Py_tp_members, archive_members},
+    {Py_tp_methods, archive_methods}, {0, NULL},
 };
 
 PyType_Spec archive_spec = {
     .name = "fastexport._core.Archive",
     .basicsize = sizeof(ArchiveObject),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = archive_slots,
 };
 

@@ -11,8 +11,10 @@ typedef struct {
     module_state *state;
     pt2_archive *archive;
     pt2_limits limits;
-    Py_buffer bytes;  /* of an archive in memory; obj NULL: it is a file */
-    PyObject *faults; /* list: warnings noted when it was opened */
+    Py_buffer bytes;       /* of an archive in memory, else obj NULL */
+    PyObject *remote;      /* that fetches the bytes of an archive elsewhere (remote.c), else NULL */
+    PyObject *faults;      /* list: warnings noted when it was opened */
+    PyThreadState *reader; /* that holds the lock, else NULL */
     PyThread_type_lock lock;
 } ArchiveObject;
 
@@ -28,14 +30,20 @@ typedef struct {
 
 /* ---- archive.c ---- */
 
-/* Wait for a lock. Whoever holds it may be waiting for the GIL, so the GIL is released meanwhile. */
-void take_lock(PyThread_type_lock lock);
-void archive_lock(ArchiveObject *a);
+/* Wait for the lock. -1 with a RuntimeError: this thread has it, and reads what an object fetches by using the archive. */
+int archive_lock(ArchiveObject *a) FE_MUST_CHECK;
 void archive_unlock(ArchiveObject *a);
-/* The faults of a report as a list of tuples (code, kind, is_error, entry, path, node, message). */
+/* The faults of a report as a list of tuples (code, kind, is_error, entry, path, node, message). NULL with the exception
+ * of what fetches the bytes, when there is one. */
 PyObject *report_to_list(const pt2_report *r);
 /* Raise what a report with an error stands for; returns NULL. */
 PyObject *raise_report(const module_state *st, const pt2_report *r);
+
+/* ---- remote.c ---- */
+
+int is_remote(PyObject *source) FE_MUST_CHECK; /* Has it the methods of a RemoteFile? -1 with an exception */
+/* Make an object the one that fetches the bytes of an archive, which *fetcher then gives, and how many they are. */
+int remote_init(ArchiveObject *a, PyObject *remote, pt2_fetcher *fetcher, uint64_t *size) FE_MUST_CHECK;
 
 /* ---- survey.c ---- */
 

@@ -24,8 +24,9 @@ static PyObject *check_archive(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!zpp:check_archive", st->archive_type, &archive, &model, &strict, &contents))
         return NULL;
     ArchiveObject *a = (ArchiveObject *)archive;
+    if (archive_lock(a) < 0)
+        return NULL;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
-    archive_lock(a);
     Py_BEGIN_ALLOW_THREADS
     result = pt2_check(a->archive, model, strict ? PT2_STRICT : PT2_LENIENT, contents, &st->reserved,
                        &fe_python_allocator, &r);
@@ -101,13 +102,15 @@ static PyObject *read_payloads(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!z:read_payloads", st->archive_type, &archive, &model))
         return NULL;
     ArchiveObject *a = (ArchiveObject *)archive;
+    if (archive_lock(a) < 0)
+        return NULL;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
-    archive_lock(a);
     Py_BEGIN_ALLOW_THREADS
     p = pt2_program_open_payloads(a->archive, model, &fe_python_allocator, &r);
     Py_END_ALLOW_THREADS
     archive_unlock(a);
-    PyObject *weights = p ? payloads_to_python(&p->weights) : raise_report(st, &r);
+    bool failed = !p || PyErr_Occurred(); /* what fetches a remote file may have raised where a fault is no error */
+    PyObject *weights = failed ? raise_report(st, &r) : payloads_to_python(&p->weights);
     PyObject *constants = weights ? payloads_to_python(&p->constants) : NULL;
     if (constants)
         result = Py_BuildValue("sOO", p->model, weights, constants);
