@@ -243,6 +243,24 @@ def test_a_path_is_no_program(path):
             to_safetensors(given, path)
 
 
+def test_tensors_that_torch_has_not_worked_out(path):
+    torch = pytest.importorskip("torch")
+    value = torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64)
+    given = {"conj": value.conj(), "neg": value.conj().imag, "neg_view": torch._neg_view(torch.ones(2))}
+    to_safetensors(given, path)
+    found = from_safetensors(os.fsencode(path))
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {k: v.tolist() for k, v in given.items()}
+
+
+def test_what_has_no_place_in_a_file(path):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="'w' can't be written"):
+        to_safetensors({"w": torch.eye(2).to_sparse()}, path)
+    with pytest.raises(ValueError, match="'__metadata__'"):
+        to_safetensors({"__metadata__": torch.eye(2)}, path)
+    assert os.listdir(path.parent) == []
+
+
 def test_modes_and_links_stay(path):
     to_safetensors({"w": array.array("f", [1])}, path)
     umask = os.umask(0)

@@ -70,7 +70,7 @@ def random_bytes(dtype, count):
 
 
 def address(tensor):
-    return numpy.asarray(memoryview(tensor)).__array_interface__["data"][0]
+    return tensor.numpy(raw=True).__array_interface__["data"][0]
 
 
 # ---- storages ----
@@ -277,7 +277,13 @@ def test_every_type_and_view_in_numpy(dtype, shape, strides):
     assert not array.flags.writeable
     assert hasattr(tensor, "__array_interface__") is not dtype.in_ml_dtypes
     if dtype.in_ml_dtypes:
-        assert numpy.asarray(tensor).dtype.kind == "u"
+        assert memoryview(tensor).format == dtype.name and memoryview(tensor).tobytes() == tensor.tobytes()
+        for look in (numpy.asarray, numpy.array, numpy.mean, lambda t: numpy.asarray(t, dtype=numpy.float32)):
+            with pytest.raises(ValueError, match=dtype.name):  # and no ints that happen to have the bits
+                look(tensor)
+        if tensor.is_contiguous:
+            again = from_array(memoryview(tensor))
+            assert again.dtype is dtype and again.tobytes() == tensor.tobytes()
         return
     shared = numpy.from_dlpack(tensor)
     assert shared.dtype == array.dtype and shared.tobytes() == tensor.tobytes()
@@ -327,8 +333,9 @@ def test_numbers_beyond_64_bits_and_of_other_types():
             Tensor(Storage(bytes(48)), FLOAT, *args)
     with pytest.raises(TypeError, match="must be a Storage"):
         Tensor(b"abcd", FLOAT, (1,))
-    with pytest.raises(AttributeError):
-        Tensor(Storage(b"abcd"), "float32", (1,))
+    for dtype in ("float32", None, 6, type("Other", (), {"code": "x"})()):
+        with pytest.raises(TypeError, match="dtype must be a DType, not"):
+            Tensor(Storage(b"abcd"), dtype, (1,))
 
     class Strange:
         code = 14

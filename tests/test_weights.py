@@ -182,7 +182,23 @@ def test_slices_are_torchs(index, shape, strides, offset):
     assert got.shape == tuple(wanted.shape) and got.tolist() == wanted.tolist()
 
 
+def test_steps_that_lead_past_the_end_are_numpys():
+    values = numpy.arange(12, dtype="f4").reshape(3, 4)
+    ours = from_array(values)
+    for index in (slice(None, None, sys.maxsize), (slice(1, None, sys.maxsize), slice(3, None, 5))):
+        assert take(ours, index).tolist() == values[index].tolist()
+    assert take(ours, slice(2, None, 2**70)).tolist() == values[2:].tolist()
+
+
 def test_what_is_no_index():
+    class Index:
+        def __init__(self, number):
+            self.number = number
+
+        def __index__(self):
+            return self.number
+
+    assert take(from_array(array.array("f", range(4))), Index(2)).tolist() == 2
     t = from_array(array.array("f", range(4)))
     for index, error in (
         (slice(None, None, -1), ValueError),
@@ -190,6 +206,7 @@ def test_what_is_no_index():
         ("a", TypeError),
         (1.0, TypeError),
         ([0, 1], TypeError),
+        (Index("0"), TypeError),
         (True, TypeError),  # a mask to numpy and torch
         ((None, False), TypeError),
         (4, IndexError),

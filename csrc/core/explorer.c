@@ -13,9 +13,10 @@
 
 /* ---- JSON strings ---- */
 
+static const char hex[] = "0123456789abcdef";
+
 static void add_unit(uint32_t unit, fe_buffer *out)
 {
-    static const char hex[] = "0123456789abcdef";
     const char text[] = {'\\', 'u', hex[unit >> 12 & 15], hex[unit >> 8 & 15], hex[unit >> 4 & 15], hex[unit & 15]};
 
     fe_buffer_add(out, text, sizeof text);
@@ -80,6 +81,19 @@ static void add_number(uint64_t number, fe_buffer *out)
     fe_buffer_char(out, '"');
 }
 
+/* A control character of ASCII. */
+static void quote_control(unsigned char c, fe_buffer *out)
+{
+    fe_buffer_char(out, '\\');
+    if (c == '\t' || c == '\n' || c == '\r') {
+        fe_buffer_char(out, c == '\t' ? 't' : c == '\n' ? 'n' : 'r');
+        return;
+    }
+    fe_buffer_char(out, 'x');
+    fe_buffer_char(out, hex[c >> 4]);
+    fe_buffer_char(out, hex[c & 15]);
+}
+
 void fe_explorer_quote(void *ctx, const fe_string *s, fe_buffer *out)
 {
     char quote = memchr(s->data, '\'', s->len) && !memchr(s->data, '"', s->len) ? '"' : '\'';
@@ -87,7 +101,12 @@ void fe_explorer_quote(void *ctx, const fe_string *s, fe_buffer *out)
     (void)ctx;
     fe_buffer_char(out, quote);
     for (uint32_t i = 0; i < s->len; i++) {
-        if (s->data[i] == quote || s->data[i] == '\\')
+        unsigned char c = (unsigned char)s->data[i];
+        if (c < 0x20 || c == 0x7f) {
+            quote_control(c, out);
+            continue;
+        }
+        if (s->data[i] == quote || c == '\\')
             fe_buffer_char(out, '\\');
         fe_buffer_char(out, s->data[i]);
     }
@@ -188,12 +207,6 @@ static void add_arguments(const fe_graph *g, const fe_explorer *e, uint32_t id, 
 
 static void add_label(const fe_graph *g, const fe_explorer *e, uint32_t id, fe_buffer *out)
 {
-    static const char *const ops[] = {
-#define X(id, text) text,
-        FE_OPS(X)
-#undef X
-    };
-
     if (e->nodes[id].leaf.data) {
         add_text(e->nodes[id].leaf, out);
         return;
@@ -201,7 +214,7 @@ static void add_label(const fe_graph *g, const fe_explorer *e, uint32_t id, fe_b
     fe_buffer_text(out, "\"label\":");
     add_text(e->targets[g->nodes[id].target].label, out);
     fe_buffer_text(out, ",\"attrs\":[{\"key\":\"op\",\"value\":\"");
-    fe_buffer_text(out, ops[g->nodes[id].op]);
+    fe_buffer_text(out, fe_op_name((fe_op)g->nodes[id].op));
     fe_buffer_text(out, "\"}");
     add_arguments(g, e, id, out);
     add_text(e->nodes[id].source, out);
@@ -265,7 +278,7 @@ static void add_outputs(const fe_graph *g, const fe_explorer *e, uint32_t id, fe
     if (e->nodes[id].value.len) {
         add_output(0, e->nodes[id].value, true, out);
     } else {
-        /* Getitems come in order, unless an edit has moved them: each result is told once. */
+        /* Getitems come in order, unless an edit has moved them: each result is told at most once. */
         for (uint32_t i = g->details[id].first_user; i != FE_NONE_ID; i = g->edges[i].next) {
             uint32_t user = g->edges[i].user;
             int64_t taken = result_taken(g, e, user);

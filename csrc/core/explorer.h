@@ -32,8 +32,8 @@ typedef struct {
 
 /* The nodes as JSON objects with commas between, in ASCII. A buffer that has failed is out of memory. */
 void fe_explorer_write(const fe_graph *g, const fe_explorer *e, fe_buffer *out);
-/* The repr of a string that is not ASCII, for the renderer: like Python's, but that every letter is taken for one that can be
- * printed. */
+/* The repr of a string that is not ASCII, for the renderer: like Python's, but that each character beyond ASCII is taken for
+ * one that can be printed. */
 void fe_explorer_quote(void *ctx, const fe_string *s, fe_buffer *out);
 
 #endif

@@ -48,6 +48,9 @@ typedef enum {
     FE_OP_UNKNOWN = FE_OP_COUNT /* a live graph may hold anything; lint reports it */
 } fe_op;
 
+/* As torch.fx names it; of an op below FE_OP_COUNT. */
+const char *fe_op_name(fe_op op);
+
 /* An interned string; two strings of one graph are equal exactly when their addresses are. */
 typedef struct fe_string {
     uint32_t len, hash;

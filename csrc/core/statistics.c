@@ -47,11 +47,6 @@ bool fe_number_is_complex(fe_number n)
     return facts[n].is_complex;
 }
 
-size_t fe_number_size(fe_number n)
-{
-    return facts[n].size;
-}
-
 /* The value of a float of 8 bits. */
 static double float8(fe_number n, unsigned byte)
 {

@@ -51,7 +51,6 @@ typedef struct {
 
 bool fe_number_is_integer(fe_number n); /* bool too */
 bool fe_number_is_complex(fe_number n);
-size_t fe_number_size(fe_number n);
 
 void fe_statistics_init(fe_statistics *s, fe_number n);
 /* Add a row of elements, `stride` bytes from one to the next; little-endian, at any address. */

@@ -350,13 +350,19 @@ static void add_arguments(const fe_graph *g, const fe_renderer *r, const fe_deta
     fe_buffer_char(out, ')');
 }
 
-void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffer *out)
+const char *fe_op_name(fe_op op)
 {
     static const char *const ops[] = {
 #define X(id, text) text,
         FE_OPS(X)
 #undef X
     };
+
+    return ops[op];
+}
+
+void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffer *out)
+{
     const fe_node *n = &g->nodes[id];
     const fe_detail *d = &g->details[id];
 
@@ -376,7 +382,7 @@ void fe_text_node(const fe_graph *g, const fe_renderer *r, uint32_t id, fe_buffe
     fe_buffer_text(out, "[num_users=");
     fe_buffer_int(out, n->user_count);
     fe_buffer_text(out, "] = ");
-    fe_buffer_text(out, ops[n->op]);
+    fe_buffer_text(out, fe_op_name((fe_op)n->op));
     fe_buffer_text(out, "[target=");
     if (n->op != FE_OP_ROOT)
         text_target(g, r, n->target, out);

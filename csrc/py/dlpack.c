@@ -7,12 +7,6 @@
  */
 #include "tensor.h"
 
-static int refuse(const char *why)
-{
-    PyErr_SetString(PyExc_BufferError, why);
-    return -1;
-}
-
 /* The structs of DLPack 1, as https://dmlc.github.io/dlpack/latest/c_api.html has them. */
 typedef struct {
     void *data;
@@ -185,7 +179,7 @@ static int check_device(PyObject *dl_device)
 
     if (dl_device != Py_None && read_pair(dl_device, "dl_device", pair) < 0)
         return -1;
-    return pair[0] == DL_CPU && pair[1] == 0 ? 0 : refuse("a Tensor's data are in the memory of the CPU only");
+    return pair[0] == DL_CPU && pair[1] == 0 ? 0 : refuse_buffer("a Tensor's data are in the memory of the CPU only");
 }
 
 /* Whether a copy goes out: asked for, or needed because the consumer could write, or the data are not aligned. */
@@ -199,9 +193,9 @@ static int decide_copy(TensorObject *t, PyObject *copy, bool versioned, bool *co
     bool aligned = (uintptr_t)data % (t->element->itemsize > 8 ? 8u : t->element->itemsize) == 0;
     bool needed = !versioned || !aligned;
     if (needed && copy != Py_None && !asked)
-        return refuse(versioned
-                          ? "the data are not aligned; only a copy can go out"
-                          : "the data are read-only, which DLPack can say from version 1 on; give max_version=(1, 0)");
+        return refuse_buffer(
+            versioned ? "the data are not aligned; only a copy can go out"
+                      : "the data are read-only, which DLPack can say from version 1 on; give max_version=(1, 0)");
     *copied = asked || needed;
     return 0;
 }
@@ -217,7 +211,7 @@ PyObject *Tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &copy))
         return NULL;
     if (stream != Py_None) {
-        refuse("memory of the CPU has no streams: stream must be None");
+        refuse_buffer("memory of the CPU has no streams: stream must be None");
         return NULL;
     }
     if (read_version(max_version, &versioned) < 0 || check_device(dl_device) < 0 ||
@@ -241,7 +235,9 @@ PyObject *Tensor_dlpack_device(PyObject *self, PyObject *ignored)
 const char dlpack_doc[] = PyDoc_STR(
     "__dlpack__($self, /, stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
     "The data for another library, by DLPack; read-only and without a copy for max_version (1, 0) and later. An\n"
-    "older consumer could not know that it must not write, so it gets a copy.\n\n"
+    "older consumer could not know that it must not write, so it gets a copy. torch knows, and does not look: what\n"
+    "is written through it shows in this tensor and in what shares memory with it, and is saved with the program;\n"
+    "the file stays as it is.\n\n"
     "Raises:\n    BufferError: copy=False where only a copy can go out, a device or a stream.\n\n"
     ">>> from fastexport._core import Storage, Tensor\n"
     ">>> from fastexport._dtypes import DType\n"

@@ -82,7 +82,7 @@ static int unchanged(const asking *a)
         return -1;
     if (a->g->core->version == a->version)
         return 0;
-    PyErr_SetString(PyExc_RuntimeError, "the graph was changed while it was written as JSON");
+    PyErr_SetString(a->g->state->error, "the graph was changed while it was written as JSON");
     return -1;
 }
 
@@ -144,15 +144,14 @@ static int ask_leaf(asking *a, uint32_t id)
 {
     fe_explorer_node *n = &a->nodes[id];
     PyObject *answer = ask_of(a, "leaf", NULL, id), *graph;
-    int result = -1, follows;
+    int result = -1;
 
     if (answer && PyList_Append(a->kept, answer) == 0) {
-        if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) != 3)
-            PyErr_SetString(PyExc_TypeError, "leaf() gives a tuple of three");
+        if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) != 3 || !PyBool_Check(PyTuple_GET_ITEM(answer, 2)))
+            PyErr_SetString(PyExc_TypeError, "leaf() gives a tuple of three, the last of which is a bool");
         else if ((graph = PyTuple_GET_ITEM(answer, 1)) && read_text(PyTuple_GET_ITEM(answer, 0), &n->leaf) == 0 &&
-                 (graph == Py_None || read_text(graph, &n->graph) == 0) &&
-                 (follows = PyObject_IsTrue(PyTuple_GET_ITEM(answer, 2))) >= 0) {
-            n->follows = follows;
+                 (graph == Py_None || read_text(graph, &n->graph) == 0)) {
+            n->follows = PyTuple_GET_ITEM(answer, 2) == Py_True;
             result = 0;
         }
     }

@@ -68,14 +68,8 @@ static int import_names(module_state *st)
 
 static int make_strings(module_state *st)
 {
-    static const char *const ops[] = {
-#define X(id, text) text,
-        FE_OPS(X)
-#undef X
-    };
-
     for (int i = 0; i < FE_OP_COUNT; i++) {
-        if (!(st->op_names[i] = PyUnicode_InternFromString(ops[i])))
+        if (!(st->op_names[i] = PyUnicode_InternFromString(fe_op_name((fe_op)i))))
             return -1;
     }
     const struct {

@@ -24,8 +24,9 @@ static int read_program(ProgramObject *self, const char *model)
     pt2_report r;
     int result;
 
+    if (archive_lock(a) < 0)
+        return -1;
     pt2_report_init(&r, &fe_python_allocator, &a->limits);
-    archive_lock(a);
     Py_BEGIN_ALLOW_THREADS
     self->program = pt2_program_open(a->archive, model, self->exprs, &fe_python_allocator, &r);
     result = self->program ? pt2_program_read(self->program, &a->state->reserved, &r) : -1;
@@ -63,11 +64,23 @@ static PyObject *Program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return (PyObject *)self;
 }
 
+/* There is no tp_clear: graphs go on using what it holds. A cycle through an archive is broken where its bytes come from. */
+static int Program_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    ProgramObject *self = (ProgramObject *)o;
+
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(self->archive);
+    Py_VISIT(self->faults);
+    return 0;
+}
+
 static void Program_dealloc(PyObject *o)
 {
     ProgramObject *self = (ProgramObject *)o;
     PyTypeObject *type = Py_TYPE(o);
 
+    PyObject_GC_UnTrack(o);
     pt2_program_free(self->program);
     fe_exprs_free(self->exprs);
     Py_XDECREF(self->archive);
@@ -199,8 +212,9 @@ static PyObject *Program_check_payloads(PyObject *o, PyObject *bytes)
 
     if (limit == (unsigned long long)-1 && PyErr_Occurred())
         return NULL;
+    if (archive_lock(self->archive) < 0)
+        return NULL;
     pt2_report_init(&r, &fe_python_allocator, &self->archive->limits);
-    archive_lock(self->archive);
     Py_BEGIN_ALLOW_THREADS
     result = pt2_program_check_payloads(self->program, limit, &r);
     Py_END_ALLOW_THREADS
@@ -530,18 +544,15 @@ PyDoc_STRVAR(program_doc, "Program(archive, model=None)\n--\n\n"
                           "An exported program of an archive, read and checked. Raises FormatError.");
 
 static PyType_Slot program_slots[] = {
-    {Py_tp_doc, (void *)program_doc},
-    {Py_tp_new, Program_new},
-    {Py_tp_dealloc, Program_dealloc},
-    {Py_tp_getset, program_getset},
-    {Py_tp_members, program_members},
-    {Py_tp_methods, program_methods},
-    {0, NULL},
+    {Py_tp_doc, (void *)program_doc}, {Py_tp_new, Program_new},
+    {Py_tp_dealloc, Program_dealloc}, {Py_tp_traverse, Program_traverse},
+    {Py_tp_getset, program_getset},   {Py_tp_members, program_members},
+    {Py_tp_methods, program_methods}, {0, NULL},
 };
 
 PyType_Spec program_spec = {
     .name = "fastexport._core.Program",
     .basicsize = sizeof(ProgramObject),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = program_slots,
 };

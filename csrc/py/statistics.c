@@ -10,6 +10,50 @@ static void add_row(void *ctx, const char *from, Py_ssize_t count, Py_ssize_t st
     fe_statistics_add(ctx, from, (size_t)count, stride);
 }
 
+/* Elements that come in pieces of any length. */
+typedef struct {
+    fe_statistics *statistics;
+    size_t itemsize, held; /* held: bytes of an element whose rest is in the next piece */
+    char element[16];      /* the largest has so many */
+} element_stream;
+
+static int add_piece(void *ctx, const void *data, size_t len)
+{
+    element_stream *s = ctx;
+    const char *from = data;
+
+    while (s->held && len) {
+        s->element[s->held++] = *from++;
+        len--;
+        if (s->held == s->itemsize) {
+            fe_statistics_add(s->statistics, s->element, 1, (ptrdiff_t)s->itemsize);
+            s->held = 0;
+        }
+    }
+    size_t whole = len / s->itemsize, rest = len % s->itemsize;
+    fe_statistics_add(s->statistics, from, whole, (ptrdiff_t)s->itemsize);
+    if (rest) {
+        memcpy(s->element, from + whole * s->itemsize, rest);
+        s->held = rest;
+    }
+    return 0;
+}
+
+/* All elements of a tensor that is a whole record which nobody has used yet, in the order of memory, are read once, with no
+ * mapping; others are gone through where they are. Bools have to be checked first. */
+static int add_elements(TensorObject *t, fe_statistics *s)
+{
+    element_stream stream = {.statistics = s, .itemsize = t->element->itemsize};
+    bool is_whole = t->storage && (t->c_contiguous || t->f_contiguous) && t->numel &&
+                    (size_t)t->nbytes == storage_size(t->storage) && t->element->number != FE_NUMBER_BOOL;
+    int done = is_whole ? storage_stream(t->storage, add_piece, &stream) : 0;
+    const char *data;
+
+    if (done)
+        return done < 0 ? -1 : 0;
+    return tensor_touch(t, &data) < 0 ? -1 : tensor_each_row(t, data, false, add_row, s);
+}
+
 /* An integer as fe_statistics has it. */
 static PyObject *exact(const fe_statistics *s, int64_t ordered)
 {
@@ -60,19 +104,15 @@ static PyObject *tensor_statistics(PyObject *m, PyObject *o)
 {
     TensorObject *t = (TensorObject *)o;
     PyObject *result = NULL;
-    const char *data;
 
     if (!Py_IS_TYPE(o, state_of(m)->tensor_type))
         return PyErr_Format(PyExc_TypeError, "a Tensor is needed, not %.200s", Py_TYPE(o)->tp_name);
     fe_statistics *s = PyMem_RawMalloc(sizeof *s); /* too large for the stacks of some threads */
     if (!s)
         return PyErr_NoMemory();
-    if (tensor_touch(t, &data) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        fe_statistics_init(s, (fe_number)t->element->number);
-        tensor_each_row(t, data, false, add_row, s);
+    fe_statistics_init(s, (fe_number)t->element->number);
+    if (add_elements(t, s) == 0) {
         fe_statistics_finish(s);
-        Py_END_ALLOW_THREADS
         result = to_tuple(s);
     }
     PyMem_RawFree(s);

@@ -1,25 +1,30 @@
 /* storage.c - the bytes of one record: of an entry of an archive, brought in when they are first asked for, or of a buffer.
  *
- *     stored, in a file          mapped, read-only; pages come in as they are used
+ *     stored, in a file          mapped; pages come in as they are used
  *     stored, archive of bytes   where they are in those bytes
- *     deflated, or not mapped    read into memory of our own
+ *     deflated, not mapped, or   read into memory of our own
+ *     of a file elsewhere
+ *     any other file             mapped (Storage.map)
  *
  * Invariant: `data` is set, and the CRC of an entry was found right, before `state` becomes READY; after that neither
- * changes until the storage goes. Nobody writes: exports are read-only, and mappings are made so.
+ * changes until the storage goes. Nobody should write: exports are read-only. But there are libraries that don't look, so
+ * mappings are private and may be written: what they write stays in this process, in pages of its own.
  *
- * A part of an entry (Storage.part) is brought in without a look at the rest, and so without a check of the CRC.
+ * A part of an entry (Storage.part) is brought in without a look at the rest, and so without a check of the CRC. A part of
+ * what was brought in already holds that (parent), and looks at the file as it does.
  *
  * A first touch takes the archive's lock without holding the GIL, so threads that touch at once wait for each other and
  * never for the interpreter. Failures are not remembered: the next touch tries again.
  *
- * The file may change under a mapping. That it reaches far enough is checked before it is mapped; one that is shortened
- * later makes the reader of a lost page die (SIGBUS), and what is written into it shows through. Who shares files with
+ * The file may change under a mapping. That it reaches far enough is checked at each touch; one that is shortened while it
+ * is read makes the reader of a lost page die (SIGBUS), and what is written into it shows through. Who shares files with
  * such writers opens them with map off. Saving replaces a file by renaming, which leaves mappings as they are.
  */
 #include "file.h"
 #include "tensor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -33,9 +38,11 @@ typedef struct {
     PyObject_HEAD
     storage_source source; /* owner NULL: there is none */
     Py_buffer view;        /* obj NULL: there is none */
+    PyObject *parent;      /* the Storage that it is a part of, which has no parent itself; NULL: there is none */
     uint64_t start;        /* of a part, in the entry */
     void *mapping, *memory;
     size_t mapped, size;
+    int fd; /* of a mapping without a source */
     bool is_part;
     const char *data;
     PyObject *weakrefs;
@@ -44,8 +51,8 @@ typedef struct {
 
 /* Mapped bytes are used as numbers in place, so they have to be aligned for the largest; torch aligns to 64. */
 #define ALIGNMENT 8
-/* A mapping is checked in pieces of so many bytes. */
-#define PIECE ((size_t)4 << 20)
+/* What is streamed stays in the cache. */
+#define STREAMED ((size_t)1 << 17)
 /* The most that one byte of deflate can stand for (zlib, technical details), so a larger size is a lie. */
 #define DEFLATE_RATIO 1032
 
@@ -63,38 +70,6 @@ int raise_format_error(module_state *st, pt2_kind kind, const char *entry, const
 }
 
 /* ---- bringing the bytes in; all without the GIL, under the archive's lock ---- */
-
-static int compare_crc(const StorageObject *s, uint32_t crc, pt2_report *r)
-{
-    const pt2_entry *e = s->source.entry;
-
-    if (crc == e->crc)
-        return 0;
-    return pt2_fail(r, PT2_CRC, e->name, NULL,
-                    "the content has CRC %08x, but the archive says %08x: the file is damaged", crc, e->crc);
-}
-
-static int check_bytes(const StorageObject *s, const char *data, pt2_report *r)
-{
-    return s->is_part ? 0 : compare_crc(s, (uint32_t)crc32_z(0, (const unsigned char *)data, s->size), r);
-}
-
-/* As check_bytes, of a mapping whose first `skipped` bytes are not the entry's. Pages that were checked are let go: one
- * large weight after the other would fill the memory of the process, and who uses one gets its pages from the cache. */
-static int check_mapped(const StorageObject *s, char *mapping, size_t skipped, pt2_report *r)
-{
-    size_t len = skipped + s->size;
-    uint32_t crc = 0;
-
-    if (s->is_part || len <= PIECE)
-        return check_bytes(s, mapping + skipped, r);
-    for (size_t at = 0; at < len; at += PIECE) { /* PIECE is a multiple of every page size */
-        size_t from = at ? at : skipped, end = len - at < PIECE ? len : at + PIECE;
-        crc = (uint32_t)crc32_z(crc, (const unsigned char *)mapping + from, end - from);
-        (void)madvise(mapping + at, end - at, MADV_DONTNEED);
-    }
-    return compare_crc(s, crc, r);
-}
 
 /* Where the bytes start in the file. */
 static uint64_t offset_of(const StorageObject *s)
@@ -116,23 +91,26 @@ static int check_extent(const StorageObject *s, int fd, pt2_report *r)
     return 0;
 }
 
-/* Map an entry: 1 when it is done, 0 when the system can't map this file, -1 on failure. */
+/* No memory is set aside for pages that somebody writes, which nobody should. */
+static void *map_pages(int fd, size_t len, off_t at)
+{
+    return mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, at);
+}
+
+/* Map an entry: 1 when it is done, 0 when the system can't map this file, -1 on failure. The CRC is that of what is read:
+ * a large mapping that is gone through fills the memory of the process, and it is not there to be cut short yet. */
 static int map_entry(StorageObject *s, pt2_report *r)
 {
     int fd = pt2_archive_fd(s->source.archive);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skipped = offset_of(s) % page;
 
-    if (check_extent(s, fd, r) < 0)
+    if (check_extent(s, fd, r) < 0 || (!s->is_part && pt2_archive_check(s->source.archive, s->source.entry, r) < 0))
         return -1;
     /* both are within the file's size, so nothing overflows */
     size_t len = s->size + (size_t)skipped;
-    void *mapping = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, (off_t)(offset_of(s) - skipped));
+    void *mapping = map_pages(fd, len, (off_t)(offset_of(s) - skipped));
     if (mapping == MAP_FAILED)
         return 0;
-    if (check_mapped(s, mapping, (size_t)skipped, r) < 0) {
-        munmap(mapping, len);
-        return -1;
-    }
     s->mapping = mapping;
     s->mapped = len;
     s->data = (char *)mapping + skipped;
@@ -200,6 +178,12 @@ static int read_entry(StorageObject *s, pt2_report *r)
     return 0;
 }
 
+static bool is_mappable(const StorageObject *s)
+{
+    return s->source.map && s->source.entry->method == PT2_STORED && offset_of(s) % ALIGNMENT == 0 &&
+           pt2_archive_fd(s->source.archive) >= 0;
+}
+
 static int bring(StorageObject *s, pt2_report *r)
 {
     const pt2_entry *e = s->source.entry;
@@ -212,12 +196,12 @@ static int bring(StorageObject *s, pt2_report *r)
     if (e->method != PT2_STORED)
         return read_entry(s, r);
     if (bytes && ((uintptr_t)bytes + offset_of(s)) % ALIGNMENT == 0) {
-        if (check_bytes(s, bytes + offset_of(s), r) < 0)
+        if (!s->is_part && pt2_archive_check(s->source.archive, e, r) < 0)
             return -1;
         s->data = bytes + offset_of(s);
         return 0;
     }
-    if (!bytes && s->source.map && offset_of(s) % ALIGNMENT == 0) {
+    if (is_mappable(s)) {
         int done = map_entry(s, r);
         if (done)
             return done < 0 ? -1 : 0;
@@ -229,11 +213,13 @@ static int bring(StorageObject *s, pt2_report *r)
 
 static int first_touch(StorageObject *s)
 {
+    ArchiveObject *owner = (ArchiveObject *)s->source.owner;
     pt2_report report;
     int result = 0;
 
+    if (archive_lock(owner) < 0)
+        return -1;
     pt2_report_init(&report, &fe_libc_allocator, s->source.limits);
-    take_lock(s->source.lock);
     if (atomic_load_explicit(&s->state, memory_order_acquire) != READY) {
         Py_BEGIN_ALLOW_THREADS
         result = bring(s, &report);
@@ -241,7 +227,7 @@ static int first_touch(StorageObject *s)
             atomic_store_explicit(&s->state, READY, memory_order_release);
         Py_END_ALLOW_THREADS
     }
-    PyThread_release_lock(s->source.lock);
+    archive_unlock(owner);
     if (result < 0)
         raise_report(PyType_GetModuleState(Py_TYPE(s)), &report);
     pt2_report_clear(&report);
@@ -251,12 +237,13 @@ static int first_touch(StorageObject *s)
 /* Reading a mapping beyond the end of its file ends the process: see at each touch whether the file is still as long. */
 static int check_mapping(const StorageObject *s)
 {
-    const pt2_entry *e = s->source.entry;
+    bool of_entry = s->source.owner;
+    uint64_t end = (of_entry ? offset_of(s) : 0) + s->size;
     struct stat st;
 
-    if (fstat(pt2_archive_fd(s->source.archive), &st) == 0 && (uint64_t)st.st_size >= offset_of(s) + s->size)
+    if (fstat(of_entry ? pt2_archive_fd(s->source.archive) : s->fd, &st) == 0 && (uint64_t)st.st_size >= end)
         return 0;
-    return raise_format_error(PyType_GetModuleState(Py_TYPE(s)), PT2_IO, e->name,
+    return raise_format_error(PyType_GetModuleState(Py_TYPE(s)), PT2_IO, of_entry ? s->source.entry->name : NULL,
                               "the file was cut short since it was opened; open it again, with mmap=False when that "
                               "can happen");
 }
@@ -267,10 +254,52 @@ int storage_touch(PyObject *storage, const char **data)
 
     if (atomic_load_explicit(&s->state, memory_order_acquire) != READY && first_touch(s) < 0)
         return -1;
-    if (s->mapping && check_mapping(s) < 0)
+    const StorageObject *whole = s->parent ? (StorageObject *)s->parent : s;
+    if (whole->mapping && check_mapping(whole) < 0)
         return -1;
     *data = s->data;
     return 0;
+}
+
+/* ---- without bringing them in ---- */
+
+/* Read a part in pieces; there is no CRC of it. */
+static int stream_part(const StorageObject *s, pt2_sink sink, void *ctx, pt2_report *r)
+{
+    char *piece = PyMem_RawMalloc(STREAMED);
+    int result = piece ? 0 : pt2_no_memory(r);
+
+    for (size_t at = 0; result == 0 && at < s->size; at += STREAMED) {
+        size_t len = s->size - at < STREAMED ? s->size - at : STREAMED;
+        result = pt2_archive_read_part(s->source.archive, s->source.entry, s->start + at, piece, len, r);
+        if (result == 0)
+            result = sink(ctx, piece, len);
+    }
+    PyMem_RawFree(piece);
+    return result;
+}
+
+int storage_stream(PyObject *storage, pt2_sink sink, void *ctx)
+{
+    StorageObject *s = (StorageObject *)storage;
+    ArchiveObject *owner = (ArchiveObject *)s->source.owner;
+    pt2_report report;
+    int result;
+
+    if (!owner || !is_mappable(s) || atomic_load_explicit(&s->state, memory_order_acquire) == READY)
+        return 0;
+    if (archive_lock(owner) < 0)
+        return -1;
+    pt2_report_init(&report, &fe_libc_allocator, s->source.limits);
+    Py_BEGIN_ALLOW_THREADS
+    result = s->is_part ? stream_part(s, sink, ctx, &report)
+                        : pt2_archive_stream(s->source.archive, s->source.entry, sink, ctx, &report);
+    Py_END_ALLOW_THREADS
+    archive_unlock(owner);
+    if (result < 0)
+        raise_report(PyType_GetModuleState(Py_TYPE(s)), &report);
+    pt2_report_clear(&report);
+    return result < 0 ? -1 : 1;
 }
 
 /* ---- life ---- */
@@ -296,7 +325,7 @@ PyObject *storage_from_source(module_state *st, const storage_source *source)
 {
     PyTypeObject *type = st->storage_type;
 
-    assert(source->owner && source->archive && source->entry && source->lock);
+    assert(source->owner && source->archive && source->entry);
     if (source->entry->is_folder || source->entry->size > PY_SSIZE_T_MAX) {
         raise_format_error(st, PT2_PAYLOAD, source->entry->name,
                            source->entry->is_folder ? "a folder has no bytes" : "it is larger than the address space");
@@ -326,6 +355,24 @@ PyDoc_STRVAR(
     ">>> bytes(Storage(b'abcd', 1, 2))\n"
     "b'bc'");
 
+/* Take hold of the bytes of a buffer: of another storage, by what that is a part of, so that no chains come about. */
+static int hold(StorageObject *s, PyObject *buffer)
+{
+    if (!Py_IS_TYPE(buffer, Py_TYPE(s))) {
+        if (PyObject_GetBuffer(buffer, &s->view, PyBUF_SIMPLE) < 0)
+            return -1;
+        s->data = s->view.buf;
+        s->size = (size_t)s->view.len;
+        return 0;
+    }
+    StorageObject *other = (StorageObject *)buffer;
+    if (storage_touch(buffer, &s->data) < 0)
+        return -1;
+    s->size = other->size;
+    s->parent = Py_NewRef(other->parent ? other->parent : buffer);
+    return 0;
+}
+
 static PyObject *Storage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"buffer", "offset", "length", NULL};
@@ -335,17 +382,18 @@ static PyObject *Storage_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|nO:Storage", names, &buffer, &offset, &length))
         return NULL;
     StorageObject *s = (StorageObject *)type->tp_alloc(type, 0);
-    if (!s || PyObject_GetBuffer(buffer, &s->view, PyBUF_SIMPLE) < 0)
+    if (!s || hold(s, buffer) < 0)
         goto fail;
-    size = offset < 0 ? -1 : s->view.len - offset;
+    Py_ssize_t whole = (Py_ssize_t)s->size;
+    size = offset < 0 ? -1 : whole - offset;
     if (length != Py_None && (size = PyNumber_AsSsize_t(length, PyExc_OverflowError)) == -1 && PyErr_Occurred())
         goto fail;
-    if (offset < 0 || size < 0 || offset > s->view.len || size > s->view.len - offset) {
+    if (offset < 0 || size < 0 || offset > whole || size > whole - offset) {
         PyErr_Format(PyExc_ValueError, "bytes %zd to %zd + %R are not within the buffer's %zd", offset, offset, length,
-                     s->view.len);
+                     whole);
         goto fail;
     }
-    s->data = (const char *)s->view.buf + offset;
+    s->data += offset;
     s->size = (size_t)size;
     atomic_init(&s->state, READY);
     return (PyObject *)s;
@@ -354,14 +402,17 @@ fail:
     return NULL;
 }
 
-/* There is no tp_clear: exported bytes must stay where they are. A cycle through an owner is broken there. */
+/* There is no tp_clear: exported bytes must stay where they are. A cycle through an owner is broken there. A memoryview is
+ * not told of, as in an Archive: CPython crashes when the buffer of one that the collector has cleared is let go of. */
 static int Storage_traverse(PyObject *self, visitproc visit, void *arg)
 {
     StorageObject *s = (StorageObject *)self;
 
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(s->source.owner);
-    Py_VISIT(s->view.obj);
+    if (s->view.obj && !PyMemoryView_Check(s->view.obj))
+        Py_VISIT(s->view.obj);
+    Py_VISIT(s->parent);
     return 0;
 }
 
@@ -375,8 +426,11 @@ static void Storage_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     if (s->mapping)
         munmap(s->mapping, s->mapped);
+    if (s->mapping && !s->source.owner)
+        close(s->fd);
     PyMem_RawFree(s->memory);
     PyBuffer_Release(&s->view);
+    Py_XDECREF(s->parent);
     Py_XDECREF(s->source.owner);
     type->tp_free(self);
     Py_DECREF(type);
@@ -491,6 +545,74 @@ static PyObject *Storage_copy(PyObject *self, PyObject *ignored)
     return Py_NewRef(self);
 }
 
+/* Map a file, and keep a descriptor of its own. */
+static int map_whole(StorageObject *s, int fd)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) < 0)
+        return -1;
+    s->data = "";
+    if (status.st_size <= 0)
+        return 0;
+    if ((s->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+        return -1;
+    void *mapping = map_pages(s->fd, (size_t)status.st_size, 0);
+    if (mapping == MAP_FAILED) {
+        int reason = errno;
+        close(s->fd);
+        errno = reason;
+        return -1;
+    }
+    s->mapping = mapping;
+    s->data = mapping;
+    s->mapped = s->size = (size_t)status.st_size;
+    return 0;
+}
+
+static PyObject *Storage_map(PyObject *type, PyObject *file)
+{
+    int fd = PyObject_AsFileDescriptor(file);
+    StorageObject *s = fd < 0 ? NULL : (StorageObject *)((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
+
+    if (!s)
+        return NULL;
+    if (map_whole(s, fd) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(s);
+        return NULL;
+    }
+    atomic_init(&s->state, READY);
+    return (PyObject *)s;
+}
+
+/* The bytes of an entry that was mapped are compared with its CRC; all others nobody could write, or are not a file's. */
+static PyObject *Storage_is_written(PyObject *self, PyObject *ignored)
+{
+    const StorageObject *s = (const StorageObject *)self;
+    bool mapped = atomic_load_explicit(&s->state, memory_order_acquire) == READY && s->mapping;
+    const char *data;
+    uint32_t crc;
+
+    (void)ignored;
+    if (!mapped || s->is_part || !s->source.owner)
+        Py_RETURN_FALSE;
+    if (storage_touch(self, &data) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    crc = (uint32_t)crc32_z(0, (const unsigned char *)data, s->size);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(crc != s->source.entry->crc);
+}
+
+PyDoc_STRVAR(map_doc, "map(file, /)\n--\n\n"
+                      "The bytes of an open file, mapped. The file may be closed then; each touch sees whether it is\n"
+                      "still as long.\n\n"
+                      "Raises:\n    OSError: it can't be mapped.");
+PyDoc_STRVAR(is_written_doc,
+             "is_written($self, /)\n--\n\n"
+             "Whether somebody wrote into the mapping of an entry, as libraries do that don't know of read-only\n"
+             "memory. What was written is this process' alone; the file is as it was.");
 PyDoc_STRVAR(reduce_doc, "__reduce__($self, /)\n--\n\nA pickle, and a deep copy, holds the bytes.");
 PyDoc_STRVAR(part_doc,
              "part($self, offset, length, /)\n--\n\n"
@@ -504,6 +626,8 @@ static PyMethodDef storage_methods[] = {
     {"__reduce__", Storage_reduce, METH_NOARGS, reduce_doc},
     {"__copy__", Storage_copy, METH_NOARGS, copy_doc},
     {"part", Storage_part, METH_VARARGS, part_doc},
+    {"map", Storage_map, METH_O | METH_CLASS, map_doc},
+    {"is_written", Storage_is_written, METH_NOARGS, is_written_doc},
     {NULL, NULL, 0, NULL},
 };
 

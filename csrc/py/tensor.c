@@ -5,8 +5,8 @@
  * elements and the strides in bytes stand in the object itself, one after the other, so exports can point to them.
  *
  * All doors are read-only: the buffer protocol, __array_interface__ and DLPack (dlpack.c). Types that the buffer protocol
- * has no letter for (bfloat16, float8, complex32) go through it as unsigned integers of their size. Files are
- * little-endian, and so is every machine that torch runs on.
+ * has no letter for (bfloat16, float8, complex32) go through it by their names, which stops whoever would compute with
+ * what he doesn't know: numpy raises. Files are little-endian, and so is every machine that torch runs on.
  */
 #include "tensor.h"
 
@@ -15,8 +15,6 @@
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes of files have 64 bits");
 
 /* ---- types of elements ---- */
-
-#define CODE_BOOL 12
 
 static const element_type elements[] = {
     {1, 1, DL_UINT, "B", "|u1", FE_NUMBER_U8},
@@ -27,17 +25,17 @@ static const element_type elements[] = {
     {6, 2, DL_FLOAT, "e", "<f2", FE_NUMBER_F16},
     {7, 4, DL_FLOAT, "f", "<f4", FE_NUMBER_F32},
     {8, 8, DL_FLOAT, "d", "<f8", FE_NUMBER_F64},
-    {9, 4, DL_COMPLEX, "I", NULL, FE_NUMBER_C32},
+    {9, 4, DL_COMPLEX, "complex32", NULL, FE_NUMBER_C32},
     {10, 8, DL_COMPLEX, "Zf", "<c8", FE_NUMBER_C64},
     {11, 16, DL_COMPLEX, "Zd", "<c16", FE_NUMBER_C128},
-    {CODE_BOOL, 1, DL_BOOL, "?", "|b1", FE_NUMBER_BOOL},
-    {13, 2, DL_BFLOAT, "H", NULL, FE_NUMBER_BF16},
+    {12, 1, DL_BOOL, "?", "|b1", FE_NUMBER_BOOL},
+    {13, 2, DL_BFLOAT, "bfloat16", NULL, FE_NUMBER_BF16},
     {28, 2, DL_UINT, "H", "<u2", FE_NUMBER_U16},
-    {29, 1, DL_FLOAT8_E4M3FN, "B", NULL, FE_NUMBER_F8_E4M3FN},
-    {30, 1, DL_FLOAT8_E5M2, "B", NULL, FE_NUMBER_F8_E5M2},
-    {31, 1, DL_FLOAT8_E4M3FNUZ, "B", NULL, FE_NUMBER_F8_E4M3FNUZ},
-    {32, 1, DL_FLOAT8_E5M2FNUZ, "B", NULL, FE_NUMBER_F8_E5M2FNUZ},
-    {33, 1, DL_FLOAT8_E8M0FNU, "B", NULL, FE_NUMBER_F8_E8M0FNU},
+    {29, 1, DL_FLOAT8_E4M3FN, "float8_e4m3fn", NULL, FE_NUMBER_F8_E4M3FN},
+    {30, 1, DL_FLOAT8_E5M2, "float8_e5m2", NULL, FE_NUMBER_F8_E5M2},
+    {31, 1, DL_FLOAT8_E4M3FNUZ, "float8_e4m3fnuz", NULL, FE_NUMBER_F8_E4M3FNUZ},
+    {32, 1, DL_FLOAT8_E5M2FNUZ, "float8_e5m2fnuz", NULL, FE_NUMBER_F8_E5M2FNUZ},
+    {33, 1, DL_FLOAT8_E8M0FNU, "float8_e8m0fnu", NULL, FE_NUMBER_F8_E8M0FNU},
     {34, 4, DL_UINT, "I", "<u4", FE_NUMBER_U32},
     {35, 8, DL_UINT, "Q", "<u8", FE_NUMBER_U64},
 };
@@ -152,8 +150,10 @@ static bool is_dense(TensorObject *t, bool fortran)
 static const element_type *element_of(PyObject *dtype)
 {
     PyObject *code = PyObject_GetAttrString(dtype, "code");
-    long number = code ? PyLong_AsLong(code) : -1;
+    long number = code && PyLong_Check(code) ? PyLong_AsLong(code) : -1;
 
+    if ((!code && PyErr_ExceptionMatches(PyExc_AttributeError)) || (code && !PyLong_Check(code)))
+        PyErr_Format(PyExc_TypeError, "dtype must be a DType, not %.200s", Py_TYPE(dtype)->tp_name);
     Py_XDECREF(code);
     if (number == -1 && PyErr_Occurred())
         return NULL;
@@ -302,122 +302,7 @@ static void Tensor_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- the data ---- */
-
-static bool all_bools(const char *data, Py_ssize_t len)
-{
-    unsigned char seen = 0;
-
-    for (Py_ssize_t i = 0; i < len; i++)
-        seen |= (unsigned char)data[i];
-    return seen <= 1;
-}
-
-/* A bool that is neither 0 nor 1 is undefined behaviour in whoever reads it. */
-static int check_bools(TensorObject *t, const char *data)
-{
-    bool right;
-
-    Py_BEGIN_ALLOW_THREADS
-    right = all_bools(data, t->extent);
-    Py_END_ALLOW_THREADS
-    if (!right) {
-        const storage_source *source = storage_source_of(t->storage);
-        return raise_format_error(PyType_GetModuleState(Py_TYPE(t)), PT2_PAYLOAD, source ? source->entry->name : NULL,
-                                  "a tensor of bools has bytes other than 0 and 1");
-    }
-    atomic_store_explicit(&t->checked, true, memory_order_relaxed);
-    return 0;
-}
-
-int tensor_touch(TensorObject *t, const char **data)
-{
-    if (!t->storage) {
-        PyErr_SetString(PyExc_BufferError, "the tensor has no data: it is on the device meta");
-        return -1;
-    }
-    if (storage_touch(t->storage, data) < 0)
-        return -1;
-    if (!t->numel)
-        return 0;
-    *data += t->storage_offset * t->element->itemsize;
-    if (t->element->code == CODE_BOOL && !atomic_load_explicit(&t->checked, memory_order_relaxed))
-        return check_bools(t, *data);
-    return 0;
-}
-
-void tensor_each_row(TensorObject *t, const char *from, bool ordered, tensor_row visit, void *ctx)
-{
-    const Py_ssize_t *shape = shape_of(t), *strides = byte_strides_of(t);
-    Py_ssize_t at[TENSOR_MAX_DIMS] = {0};
-    int last = t->ndim - 1;
-
-    if (!t->numel)
-        return;
-    if (t->c_contiguous || (t->f_contiguous && !ordered)) {
-        visit(ctx, from, t->numel, t->element->itemsize);
-        return;
-    }
-    for (int d = last; d >= 0;) {
-        visit(ctx, from, shape[last], strides[last]);
-        for (d = last - 1; d >= 0; d--) { /* to the next row: count up, and back to 0 where a size is reached */
-            if (++at[d] < shape[d]) {
-                from += strides[d];
-                break;
-            }
-            from -= shape[d] > 1 ? strides[d] * (shape[d] - 1) : 0;
-            at[d] = 0;
-        }
-    }
-}
-
-typedef struct {
-    char *to;
-    size_t itemsize;
-} gathering;
-
-static void gather_row(void *ctx, const char *from, Py_ssize_t count, Py_ssize_t stride)
-{
-    gathering *g = ctx;
-
-    if (stride == (Py_ssize_t)g->itemsize) {
-        memcpy(g->to, from, (size_t)count * g->itemsize);
-    } else {
-        for (Py_ssize_t i = 0; i < count; i++)
-            memcpy(g->to + (size_t)i * g->itemsize, from + i * stride, g->itemsize);
-    }
-    g->to += (size_t)count * g->itemsize;
-}
-
-int tensor_gather(TensorObject *t, char *to)
-{
-    const char *data;
-
-    if (tensor_touch(t, &data) < 0)
-        return -1;
-    Py_BEGIN_ALLOW_THREADS
-    tensor_each_row(t, data, true, gather_row, &(gathering){to, t->element->itemsize});
-    Py_END_ALLOW_THREADS
-    return 0;
-}
-
-static PyObject *Tensor_tobytes(PyObject *self, PyObject *ignored)
-{
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, ((TensorObject *)self)->nbytes);
-
-    (void)ignored;
-    if (bytes && tensor_gather((TensorObject *)self, PyBytes_AS_STRING(bytes)) < 0)
-        Py_CLEAR(bytes);
-    return bytes;
-}
-
 /* ---- the buffer protocol ---- */
-
-static int refuse(const char *why)
-{
-    PyErr_SetString(PyExc_BufferError, why);
-    return -1;
-}
 
 static int Tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
@@ -429,23 +314,24 @@ static int Tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
     view->obj = NULL;
     if (flags & PyBUF_WRITABLE)
-        return refuse("a Tensor is read-only");
+        return refuse_buffer("a Tensor is read-only");
     if ((c_only && !t->c_contiguous) || (fortran_only && !t->f_contiguous) ||
         (any && !t->c_contiguous && !t->f_contiguous))
-        return refuse("the Tensor is not contiguous; tobytes() makes a contiguous copy");
+        return refuse_buffer("the Tensor is not contiguous; tobytes() makes a contiguous copy");
     if (tensor_touch(t, &data) < 0)
         return -1;
-    bool shaped = (flags & PyBUF_ND) == PyBUF_ND;
+    bool plain = (flags & PyBUF_ND) != PyBUF_ND; /* bytes, one after the other */
+    bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
     *view = (Py_buffer){
         .buf = (void *)(uintptr_t)data,
         .obj = Py_NewRef(self),
         .len = t->nbytes,
         .itemsize = t->element->itemsize,
         .readonly = 1,
-        .ndim = shaped ? t->ndim : 1,
+        .ndim = plain ? 1 : t->ndim,
         .format = flags & PyBUF_FORMAT ? (char *)(uintptr_t)t->element->format : NULL,
-        .shape = shaped ? shape_of(t) : NULL,
-        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? byte_strides_of(t) : NULL,
+        .shape = plain || !t->ndim ? NULL : shape_of(t), /* of no dimensions there must be none */
+        .strides = strided && t->ndim ? byte_strides_of(t) : NULL,
     };
     return 0;
 }
@@ -513,6 +399,16 @@ static PyObject *Tensor_array_interface(PyObject *self, void *closure)
     return interface;
 }
 
+static PyObject *Tensor_tobytes(PyObject *self, PyObject *ignored)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, ((TensorObject *)self)->nbytes);
+
+    (void)ignored;
+    if (bytes && tensor_gather((TensorObject *)self, PyBytes_AS_STRING(bytes)) < 0)
+        Py_CLEAR(bytes);
+    return bytes;
+}
+
 static Py_ssize_t Tensor_len(PyObject *self)
 {
     TensorObject *t = (TensorObject *)self;
@@ -533,10 +429,12 @@ static int Tensor_bool(PyObject *self)
 static PyObject *Tensor_repr(PyObject *self)
 {
     TensorObject *t = (TensorObject *)self;
-    PyObject *shape = Tensor_shape(self, NULL);
-    PyObject *text =
-        shape ? PyUnicode_FromFormat("Tensor(shape=%R, dtype=%S, %zd bytes)", shape, t->dtype, t->nbytes) : NULL;
+    PyObject *shape = Tensor_shape(self, NULL), *text = NULL;
 
+    if (shape && !t->storage)
+        text = PyUnicode_FromFormat("Tensor(shape=%R, dtype=%S, no data, on the device meta)", shape, t->dtype);
+    else if (shape)
+        text = PyUnicode_FromFormat("Tensor(shape=%R, dtype=%S, %zd bytes)", shape, t->dtype, t->nbytes);
     Py_XDECREF(shape);
     return text;
 }
@@ -603,8 +501,9 @@ PyDoc_STRVAR(
     "Tensor(storage, dtype, shape, strides=None, storage_offset=0, requires_grad=False, device='cpu',\n"
     "       layout='torch.strided', is_param=False)\n--\n\n"
     "A tensor whose data are read, or mapped, when they are first asked for; never written.\n\n"
-    "memoryview(t), numpy.asarray(t) and torch.from_dlpack(t) see the data without a copy; of types that buffers\n"
-    "can't name (bfloat16, float8, complex32) the first two see unsigned ints, while numpy() knows better.\n"
+    "memoryview(t), numpy.asarray(t) and torch.from_dlpack(t) see the data without a copy. Of types that buffers\n"
+    "have no letter for (bfloat16, float8, complex32) a memoryview holds the bits, and numpy.asarray raises\n"
+    "ValueError; numpy() is the way.\n"
     "Tensors that share memory, such as tied weights, have the same ``storage``. Equality is identity.\n\n"
     "Args:\n"
     "    storage: a Storage; None for a tensor without data.\n"
@@ -612,6 +511,7 @@ PyDoc_STRVAR(
     "    shape, strides, storage_offset: the view; in elements. strides None is contiguous.\n"
     "    requires_grad, device, layout, is_param: what the file says of the tensor in torch.\n\n"
     "Raises:\n"
+    "    TypeError: dtype is no DType.\n"
     "    ValueError: the view does not lie within the storage, or is no tensor at all.\n\n" EXAMPLE_TENSOR
     ">>> t\nTensor(shape=(2, 2), dtype=torch.float32, 16 bytes)\n"
     ">>> t.strides, memoryview(t).readonly\n((2, 1), True)");
@@ -626,8 +526,7 @@ PyDoc_STRVAR(numpy_doc,
 PyDoc_STRVAR(torch_doc,
              "torch($self, /, copy=True)\n--\n\n"
              "A torch.Tensor of the data; a torch.nn.Parameter when is_param is set.\n\n"
-             "Args:\n    copy: False shares the memory, which must then not be written: it may be a read-only\n"
-             "        mapping of the file, where writing ends the process.\n\n"
+             "Args:\n    copy: False shares the memory: what is written there shows in this tensor, see __dlpack__.\n\n"
              "Raises:\n    ImportError: torch is not installed.\n\n" EXAMPLE_TENSOR ">>> t.torch().sum()\ntensor(0.)");
 PyDoc_STRVAR(tolist_doc,
              "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "

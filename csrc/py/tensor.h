@@ -15,10 +15,9 @@
 
 /* Where the bytes of a storage are in an archive. */
 typedef struct {
-    PyObject *owner;      /* keeps archive, entry and lock in place */
-    pt2_archive *archive; /* used under the lock, without the GIL */
+    PyObject *owner;      /* the Archive: keeps archive and entry in place */
+    pt2_archive *archive; /* used under its lock, without the GIL */
     const pt2_entry *entry;
-    PyThread_type_lock lock;  /* one for all storages and all other readers of the archive */
     const pt2_limits *limits; /* as long as the owner; NULL: the default ones */
     bool map;                 /* whether stored entries of files are mapped; else all are read into memory */
 } storage_source;
@@ -38,6 +37,11 @@ const storage_source *storage_source_of(PyObject *storage);
  * GIL. -1 with an exception: FormatError, MemoryError or OSError. */
 int storage_touch(PyObject *storage, const char **data);
 
+/* Give all bytes to a sink, without the GIL and without bringing them in: 1. A file that is cut short meanwhile is an error
+ * then, while it ends the process of whoever reads a mapping. The CRC is checked. 0: the bytes are not such as would be
+ * mapped, or are already. -1 with an exception. */
+int storage_stream(PyObject *storage, pt2_sink sink, void *ctx);
+
 /* Raise fastexport.FormatError; entry may be NULL. Returns -1. */
 int raise_format_error(module_state *st, pt2_kind kind, const char *entry, const char *message);
 
@@ -47,7 +51,7 @@ extern PyType_Spec tensor_spec;
 
 #define TENSOR_MAX_DIMS 64 /* as torch, numpy and the buffer protocol */
 
-/* The rest is for the files that make up the type: tensor.c and dlpack.c. */
+/* The rest is for the files that make up the type. */
 
 typedef struct {
     int code; /* ScalarType of the file format */
@@ -86,14 +90,23 @@ static inline Py_ssize_t *byte_strides_of(TensorObject *t)
     return t->numbers + 2 * t->ndim;
 }
 
+static inline int refuse_buffer(const char *why)
+{
+    PyErr_SetString(PyExc_BufferError, why);
+    return -1;
+}
+
+/* ---- tensor_data.c ---- */
+
 /* The first element, in place; brings the storage in where that was not done yet. -1 with an exception. */
 int tensor_touch(TensorObject *t, const char **data);
-/* Copy the elements in C order, without the GIL. */
+/* Copy the elements in C order. -1 with an exception. */
 int tensor_gather(TensorObject *t, char *to);
-/* Call with each row of elements from the first on, `stride` bytes from one to the next; in C order, or (not ordered) any,
- * in rows as long as can be. Needs no GIL. */
+/* Call, without the GIL, with each row of elements from the first on, `stride` bytes from one to the next; in C order, or
+ * (not ordered) any. Strides of 0 make any number of elements of few bytes, so signals are seen to now and then: -1 when the
+ * handler of one raised. */
 typedef void (*tensor_row)(void *ctx, const char *from, Py_ssize_t count, Py_ssize_t stride);
-void tensor_each_row(TensorObject *t, const char *from, bool ordered, tensor_row visit, void *ctx);
+int tensor_each_row(TensorObject *t, const char *from, bool ordered, tensor_row visit, void *ctx);
 
 /* ---- statistics.c ---- */
 

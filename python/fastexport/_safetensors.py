@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastexport._core import Tensor
 
 _MISSING = "needs the package safetensors, which is not installed (pip install 'fastexport[safetensors]')"
+_METADATA = "__metadata__"  # in the header
 _DTYPES = {name: dtype for dtype, name in SAFETENSORS_NAMES.items()}
 
 
@@ -54,7 +55,8 @@ def to_safetensors(
         ImportError: safetensors is not installed.
         TypeError: a value is no tensor, or its elements are of a type that safetensors does not have (complex32,
             complex128).
-        ValueError: ties is something else; a tensor has no elements, being on the device meta.
+        ValueError: ties is something else; a tensor has no elements, being on the device meta, or fewer bytes than it
+            needs, its storage having been freed; or it is called as nothing can be (``__metadata__``).
         OSError: the file can't be written. Nothing is left behind then.
 
     Example:
@@ -76,10 +78,13 @@ def to_safetensors(
     held: list[Any] = []  # what the specs point to
     specs = {name: _spec(safetensors, name, tensor, held) for name, tensor in tensors.items()}
     with replacing(path) as new:
+        with open(new, "ab") as file:
+            mode = os.stat(file.fileno()).st_mode
         try:
             safetensors.serialize_file(specs, new, texts or None)
         except safetensors.SafetensorError as error:
             raise _os_error(error, path) from error
+        os.chmod(new, mode & 0o7777)  # safetensors' are their owner's alone
     held.clear()
 
 
@@ -103,10 +108,9 @@ def _tensors_of(weights: Any, constants: bool) -> dict[str, Tensor]:
     tensors = {}
     for part in parts:
         for name in part:
-            try:
-                tensors[name] = from_array(part[name])
-            except TypeError as error:
-                raise TypeError(f"{name!r} can't be written: {error}") from None
+            if name == _METADATA:
+                raise ValueError(f"no tensor can be called {name!r}: that is where a safetensors file has its texts")
+            tensors[name] = from_array(part[name], f"{name!r} can't be written: it")
     return tensors
 
 
@@ -156,7 +160,7 @@ def from_safetensors(path: str | os.PathLike[str], *, into: Any = None, mmap: bo
     Args:
         path: of the file.
         into: a program, whose weights and constants of the same names become these.
-        mmap: map the file; False reads it.
+        mmap: map the file; False reads it, which is right for files that others may cut short.
 
     Returns:
         The tensors by name. Names that were written as ties share one.
@@ -176,6 +180,7 @@ def from_safetensors(path: str | os.PathLike[str], *, into: Any = None, mmap: bo
         ...     print(fastexport.from_safetensors(path, mmap=False)["w"].tolist())
         [1.0, 2.0]
     """
+    path = os.fsdecode(path)
     table, metadata, start = _header(path)
     buffer = _bytes_of(path, mmap)
     tensors = {}
@@ -195,7 +200,7 @@ def from_safetensors(path: str | os.PathLike[str], *, into: Any = None, mmap: bo
     return tensors
 
 
-def _header(path: str | os.PathLike[str]) -> tuple[list[tuple[str, str, list[int]]], dict[str, str], int]:
+def _header(path: str) -> tuple[list[tuple[str, str, list[int]]], dict[str, str], int]:
     """(name, dtype, shape) in the order of the bytes, which have no gaps; the texts; where the bytes start."""
     from fastexport._errors import FormatError
 
@@ -208,16 +213,12 @@ def _header(path: str | os.PathLike[str]) -> tuple[list[tuple[str, str, list[int
             table = [(name, part.get_dtype(), part.get_shape()) for name, part in slices]
             return table, dict(file.metadata() or {}), start
     except safetensors.SafetensorError as error:
-        raise FormatError(f"{os.fsdecode(path)}: {error}", kind="payload") from error
+        raise FormatError(f"{path}: {error}", kind="payload") from error
 
 
-def _bytes_of(path: str | os.PathLike[str], is_mapped: bool) -> Any:
+def _bytes_of(path: str, is_mapped: bool) -> _core.Storage:
     with open(path, "rb") as file:
-        if not is_mapped:
-            return file.read()
-        from mmap import ACCESS_READ, mmap
-
-        return mmap(file.fileno(), 0, access=ACCESS_READ)
+        return _core.Storage.map(file) if is_mapped else _core.Storage(file.read())
 
 
 def _assign(program: Any, tensors: dict[str, Tensor]) -> None:

@@ -188,8 +188,17 @@ def _root(path: str | bytes) -> str:
 def _parts(program: ExportedProgram, extra_files: Mapping[str, str | bytes] | None) -> list[tuple[str, Source]]:
     extras = None if extra_files is None else encoded_extras(extra_files)
     if program._program.layout == "A":
-        return _changed_parts(program, extras)
-    return _new_parts(program, program.extra_files if extras is None else extras)
+        parts = _changed_parts(program, extras)
+    else:
+        parts = _new_parts(program, program.extra_files if extras is None else extras)
+    written = program._storages.written()  # what the tensors show is saved, not what the file still has
+    return [(name, _as_shown(source, written)) for name, source in parts]
+
+
+def _as_shown(source: Source, written: Mapping[str, _core.Storage]) -> Source:
+    if isinstance(source, tuple) and source[1] in written:
+        return memoryview(written[source[1]])
+    return source
 
 
 def encoded_extras(extra_files: Mapping[str, str | bytes]) -> dict[str, bytes]:

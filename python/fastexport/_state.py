@@ -95,6 +95,10 @@ class Storages:
     def __contains__(self, storage: Storage) -> bool:
         return storage.entry is not None and self._made.get(storage.entry) is storage
 
+    def written(self) -> dict[str, Storage]:
+        """Those into whose memory somebody wrote who was told that it is read-only, by entry."""
+        return {entry: storage for entry, storage in list(self._made.items()) if storage.is_written()}
+
     def unchecked(self, entry: str) -> Storage:
         """The same bytes, whose checksum is not looked at."""
         storage = self._unchecked.get(entry)
@@ -275,7 +279,7 @@ class TensorDict(TensorVerbs, MutableMapping[str, Any], Tabular):
             raise TypeError(f"the name of a weight is a str, not {type(name).__name__}")
         old = self._items.get(name)
         if not isinstance(value, _core.Tensor | OpaqueValue):
-            value = from_array(value)
+            value = from_array(value, repr(name))
         if isinstance(value, _core.Tensor) and isinstance(old, Payload | _core.Tensor) and old.is_param:
             value = as_parameter(value, old.requires_grad)
         with self._lock:
@@ -407,4 +411,6 @@ def _difference(value: Any, meta: Any) -> str | None:
     pairs = zip(value.shape, meta.shape, strict=False)
     if len(value.shape) != len(meta.shape) or any(type(want) is int and have != want for have, want in pairs):
         return f"has the shape {list(value.shape)}, but the graph expects [{', '.join(map(str, meta.shape))}]"
+    if value.storage is None and not str(meta.device).startswith("meta"):
+        return f"has no data, being on the device meta, but the graph expects it on {meta.device}"
     return None

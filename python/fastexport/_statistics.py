@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastexport import _core
+from fastexport._module_tree import is_module
+from fastexport._state import TensorDict
+from fastexport._tensors import from_array
 
 
 class WeightStatistics(NamedTuple):
@@ -41,6 +44,13 @@ class WeightStatistics(NamedTuple):
     nans: int
     infs: int
     sha256: str | None = None
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        from fastexport import _notebook
+
+        return _notebook.mimebundle(self, include, exclude)
 
     @property
     def sparsity(self) -> float:
@@ -84,8 +94,7 @@ def outline(tensor: _core.Tensor) -> WeightStatistics:
 def _sha256(tensor: _core.Tensor) -> str:
     import hashlib
 
-    data = memoryview(tensor).cast("B") if tensor.is_contiguous and tensor.numel else tensor.tobytes()
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(tensor if tensor.is_contiguous else tensor.tobytes()).hexdigest()
 
 
 def weight_statistics(
@@ -94,12 +103,15 @@ def weight_statistics(
     """The statistics of every tensor that has elements, by name, one after the other.
 
     Args:
-        weights: a program (its weights, then its constants), an open file of weights, or any mapping of tensors.
-        sha256: also the SHA-256 of each.
+        weights: a program, ours or torch's (its weights, then its constants), an open file of weights, a module of
+            torch (what its state_dict() gives), or a mapping of tensors or arrays. Of a program, constants that are no
+            tensors are passed over.
+        sha256: also the SHA-256 of each, for which a file is mapped, unless it was opened with ``mmap=False``.
         progress: called with (names done, names in all, name) after each.
 
     Raises:
         FormatError: the file is damaged.
+        TypeError: weights is none of these, or has what is no tensor and no array.
 
     Example:
         >>> import fastexport
@@ -107,20 +119,38 @@ def weight_statistics(
         >>> [(name, found.elements) for name, found in fastexport.weight_statistics(ep)]
         [('fc.weight', 12), ('fc.bias', 3)]
     """
-    parts: Iterable[Mapping[str, Any]] = (weights,)
-    if hasattr(weights, "state_dict"):
-        parts = (weights.state_dict, weights.constants)
-    names = [(part, name) for part in parts for name in part]
+    parts = _parts_of(weights)
+    has_objects = len(parts) > 1 or isinstance(weights, TensorDict)
+    return _statistics_of([(part, name) for part in parts for name in part], sha256, progress, has_objects)
+
+
+def _parts_of(weights: Any) -> tuple[Mapping[str, Any], ...]:
+    """The mappings that have the tensors; of a program two."""
+    if hasattr(weights, "keys") and hasattr(weights, "__getitem__"):
+        return (weights,)
+    if is_module(weights):
+        return (weights.state_dict(),)
+    parts = getattr(weights, "state_dict", None), getattr(weights, "constants", None)
+    if not all(isinstance(part, Mapping) for part in parts):
+        raise TypeError(
+            "weight_statistics() takes a program, an open file of weights, a module of torch, or a mapping of names to "
+            f"tensors or arrays, not {type(weights).__name__}"
+        )
+    return parts  # type: ignore[return-value]
+
+
+def _statistics_of(
+    names: list[tuple[Mapping[str, Any], str]], sha256: bool, progress: Any, has_objects: bool
+) -> Iterator[tuple[str, WeightStatistics]]:
+    """See `weight_statistics`; with objects, what is no tensor is passed over."""
     for done, (part, name) in enumerate(names, 1):
         value = part[name]
-        if _has_elements(value):
-            yield name, statistics(value, sha256=sha256)
+        if not has_objects or hasattr(value, "dtype"):
+            tensor = from_array(value, repr(name))
+            if tensor.storage is not None:
+                yield name, statistics(tensor, sha256=sha256)
         if progress is not None:
             progress(done, len(names), name)
-
-
-def _has_elements(value: Any) -> bool:
-    return isinstance(value, _core.Tensor) and value.storage is not None
 
 
 # ---- layers that are like each other -------------------------------------------------------------
@@ -142,27 +172,44 @@ def fold(
 ) -> Iterator[tuple[str, tuple[str, ...], WeightStatistics]]:
     """Join the rows of weights that differ in the numbers of their layers only, and have one dtype and shape.
 
+    They also stand in modules that have the same weights: the bias of a convolution is not joined with one of a
+    normalization beside it.
+
     Args:
         rows: (name, statistics), as `weight_statistics` gives them.
 
     Yields:
         (name, the names that it stands for, their statistics together) in the order of the first of each. A weight that
-        is like no other keeps its name.
+        is like no other keeps its name, and of others, numbers that all have are kept.
 
     Example:
         >>> one = WeightStatistics("float32", (2,), 2, 8, 0.0, 2.0, 1.0, 2**0.5, 1, 0, 0)
         >>> [(name, names, both.elements) for name, names, both in fold([("a.0.w", one), ("a.1.w", one)])]
         [('a.#.w', ('a.0.w', 'a.1.w'), 4)]
     """
+    rows = list(rows)
+    modules: dict[str, set[tuple[Any, ...]]] = {}
+    for name, row in rows:
+        module, _, own = name.rpartition(".")
+        modules.setdefault(module, set()).add((own, row.dtype, row.shape))
+    kinds = {module: frozenset(own) for module, own in modules.items()}
     groups: dict[tuple[Any, ...], list[tuple[str, WeightStatistics]]] = {}
     for name, row in rows:
-        groups.setdefault((fold_name(name), row.dtype, row.shape), []).append((name, row))
-    for (name, *_), members in groups.items():
+        key = fold_name(name), row.dtype, row.shape, kinds[name.rpartition(".")[0]]
+        groups.setdefault(key, []).append((name, row))
+    for members in groups.values():
         names = tuple(member for member, _ in members)
-        if len(members) == 1:
-            yield names[0], names, members[0][1]
-        else:
-            yield name, names, join([row for _, row in members])
+        yield _joined_name(names), names, members[0][1] if len(members) == 1 else join([row for _, row in members])
+
+
+def _joined_name(names: tuple[str, ...]) -> str:
+    """The name of weights that differ in numbers only.
+
+    >>> _joined_name(("c.0.1.bias", "c.2.1.bias"))
+    'c.#.1.bias'
+    """
+    columns = zip(*(name.split(".") for name in names), strict=True)
+    return ".".join(parts[0] if len(set(parts)) == 1 else "#" for parts in columns)
 
 
 def join(rows: list[WeightStatistics]) -> WeightStatistics:

@@ -43,8 +43,10 @@ def to_numpy(tensor: _core.Tensor, *, raw: bool = False) -> Any:
     name = tensor.dtype.numpy
     if name is None and not raw:
         raise TypeError(f"numpy has nothing like {tensor.dtype}; raw=True gives each element as an unsigned int")
-    array = numpy.asarray(memoryview(tensor))
-    if raw or not tensor.dtype.in_ml_dtypes:
+    if name is not None and not tensor.dtype.in_ml_dtypes:
+        return numpy.asarray(memoryview(tensor))
+    array = numpy.asarray(memoryview(_as_uints(tensor)))
+    if raw:
         return array
     try:
         import ml_dtypes
@@ -54,6 +56,12 @@ def to_numpy(tensor: _core.Tensor, *, raw: bool = False) -> Any:
             "raw=True gives the bits as unsigned ints"
         ) from e
     return array.view(getattr(ml_dtypes, str(name)))
+
+
+def _as_uints(tensor: _core.Tensor) -> _core.Tensor:
+    """The same elements as unsigned ints of their size, for types of which numpy knows nothing."""
+    dtype = DType(f"uint{8 * tensor.itemsize}")
+    return _core.Tensor(tensor.storage, dtype, tensor.shape, tensor.strides, tensor.storage_offset)
 
 
 # ---- torch ----
@@ -104,8 +112,7 @@ def to_torch(tensor: _core.Tensor, copy: bool = True) -> Any:
 
     Args:
         tensor: the tensor.
-        copy: False shares the memory. It must not be written then: it may be a read-only mapping of the file, where
-            writing ends the process.
+        copy: False shares the memory: what is written there shows in the tensor, and in all that share its storage.
 
     Raises:
         ImportError: torch is not installed.
@@ -237,29 +244,58 @@ def to_list(tensor: _core.Tensor) -> Any:
 
 # ---- tensors from arrays ----
 
+# What has no letter in the buffer protocol is there by its name, as a Tensor has it.
 _FORMATS = {format: name for name, format in _STRUCT.items()} | {
     "l": "int64",
     "L": "uint64",
     "c": "uint8",
     "Zf": "complex64",
     "Zd": "complex128",
+    "complex32": "complex32",
+    "bfloat16": "bfloat16",
+    **{name: name for name in (*_FLOAT8, "float8_e8m0fnu")},
 }
 
 
-def _dtype_of(name: str) -> DType:
+def _dtype_of(name: str, what: str) -> DType:
     try:
         return dtype_named(name)
     except KeyError:
-        raise TypeError(f"no tensor of a file has elements of type {name}") from None
+        raise TypeError(f"{what} has elements of type {name}, which no tensor of a file has") from None
 
 
-def _from_torch(array: Any) -> _core.Tensor:
+def check_storage(tensor: Any, what: str) -> None:
+    """See that a tensor of torch has its bytes: a storage can be made smaller under it, and torch looks only at times.
+
+    Args:
+        tensor: a torch.Tensor with strides.
+        what: it is, for the message.
+
+    Raises:
+        ValueError: its elements lie beyond the end of its storage.
+    """
+    if not tensor.numel():
+        return
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed, there = (tensor.storage_offset() + reach + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if needed > there:
+        raise ValueError(
+            f"{what} needs {needed} bytes of its storage, which has {there}: it was freed or made smaller "
+            "(untyped_storage().resize_())"
+        )
+
+
+def _from_torch(array: Any, what: str) -> _core.Tensor:
     torch = sys.modules["torch"]
+    if array.is_nested or array.layout is not torch.strided:
+        kind = "nested" if array.is_nested else f"of layout {array.layout}"
+        raise TypeError(f"{what} is {kind}; a tensor of a file has strides")
+    dtype = _dtype_of(str(array.dtype).removeprefix("torch."), what)
     is_param = isinstance(array, torch.nn.Parameter)
     if array.device.type == "meta":
         return _core.Tensor(
             None,
-            _dtype_of(str(array.dtype).removeprefix("torch.")),
+            dtype,
             tuple(array.shape),
             array.stride(),
             array.storage_offset(),
@@ -267,26 +303,52 @@ def _from_torch(array: Any) -> _core.Tensor:
             is_param=is_param,
             device="meta",
         )
-    values = array.detach().cpu().contiguous()
-    data = values.reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b""
+    try:
+        check_storage(array, what)
+        values = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        data = values.reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b""
+    except RuntimeError as error:  # such as a fake tensor, or one of a class that wraps others
+        raise TypeError(f"{what} is a {type(array).__name__} without bytes of its own: {error}") from error
     return _core.Tensor(
-        _core.Storage(data),
-        _dtype_of(str(values.dtype).removeprefix("torch.")),
-        tuple(values.shape),
-        requires_grad=array.requires_grad,
-        is_param=is_param,
+        _core.Storage(data), dtype, tuple(values.shape), requires_grad=array.requires_grad, is_param=is_param
     )
 
 
-def from_array(array: Any) -> _core.Tensor:
+def _from_numpy(array: Any, what: str) -> _core.Tensor:
+    dtype = _dtype_of(array.dtype.name, what)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return _core.Tensor(_core.Storage(little.tobytes()), dtype, array.shape)
+
+
+def _from_buffer(array: Any, what: str) -> _core.Tensor:
+    view = memoryview(array)
+    format = view.format.removeprefix("@").removeprefix("=")
+    if sys.byteorder == "little":
+        format = format.removeprefix("<")
+    if format not in _FORMATS:
+        raise TypeError(f"{what} has elements of the buffer format {view.format!r}, which no tensor of a file has")
+    return _core.Tensor(_core.Storage(view.tobytes()), dtype_named(_FORMATS[format]), view.shape or ())
+
+
+def _has_buffer(array: Any) -> bool:
+    try:
+        memoryview(array).release()
+    except TypeError:
+        return False
+    return True
+
+
+def from_array(array: Any, what: str = "the array") -> _core.Tensor:
     """A tensor that holds a copy of an array's elements, in C order.
 
     Args:
-        array: a Tensor (given back as it is), a torch.Tensor, a numpy array, or any object with a buffer whose
-            elements are numbers.
+        array: a Tensor (given back as it is), a torch.Tensor, a numpy array, any object with a buffer whose elements
+            are numbers; with numpy, also one that has ``__array_interface__`` or ``__dlpack__``.
+        what: it is, for the messages.
 
     Raises:
         TypeError: the object is no array, or its elements are of a type that tensors don't have.
+        ValueError: it is a torch.Tensor whose storage is too small for it.
 
     Example:
         >>> from_array(memoryview(b"abc"))
@@ -296,15 +358,21 @@ def from_array(array: Any) -> _core.Tensor:
         return array
     torch = loaded("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _from_torch(array)
+        return _from_torch(array, what)
     numpy = loaded("numpy")
     if numpy is not None and isinstance(array, numpy.ndarray | numpy.generic):
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        return _core.Tensor(_core.Storage(little.tobytes()), _dtype_of(array.dtype.name), array.shape)
-    view = memoryview(array)
-    format = view.format.removeprefix("@").removeprefix("=")
-    if sys.byteorder == "little":
-        format = format.removeprefix("<")
-    if format not in _FORMATS:
-        raise TypeError(f"no tensor of a file has elements of the buffer format {view.format!r}")
-    return _core.Tensor(_core.Storage(view.tobytes()), _dtype_of(_FORMATS[format]), view.shape or ())
+        return _from_numpy(array, what)
+    if _has_buffer(array):
+        return _from_buffer(array, what)
+    if hasattr(type(array), "__array_interface__") or hasattr(type(array), "__dlpack__"):
+        return _from_numpy(_numpy_of(array, what), what)
+    raise TypeError(f"{what} is of type {type(array).__name__}, which is no tensor and no array")
+
+
+def _numpy_of(array: Any, what: str) -> Any:
+    """What tells numpy where its elements are, and has no buffer."""
+    try:
+        import numpy
+    except ImportError as e:
+        raise ImportError(f"{what} is of type {type(array).__name__}, which takes numpy, which is not installed") from e
+    return numpy.asarray(array) if hasattr(type(array), "__array_interface__") else numpy.from_dlpack(array)

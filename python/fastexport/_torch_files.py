@@ -20,6 +20,7 @@ from fastexport import _core, _torch_save, _torch_serializer
 from fastexport._dialect import fault, shown
 from fastexport._errors import Fault, FormatError, VerifyError
 from fastexport._save import write_parts
+from fastexport._tensors import check_storage
 from fastexport._treespec import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ def _state_faults(program: torch.export.ExportedProgram) -> Iterator[Fault]:
     for name, value in program.state_dict.items():
         if not isinstance(value, torch.Tensor):
             yield fault("FX501", None, f"{name!r} of the state dict is {shown(value)}; it has to be a torch.Tensor")
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            continue
+        try:
+            if not _torch_serializer.is_pickled(value):
+                check_storage(value, repr(name))
+        except ValueError as error:
+            yield fault("FX501", None, str(error))
 
 
 def _weight_faults(program: torch.export.ExportedProgram) -> Iterator[Fault]:
@@ -75,8 +84,10 @@ def _difference(tensor: torch.Tensor, value: torch.Tensor) -> str | None:
     have, want = tensor.shape, value.shape
     if len(have) != len(want) or any(type(size) is int and size != is_ for is_, size in zip(have, want, strict=True)):
         return f"has the shape {list(have)}, but the graph is made for [{', '.join(map(str, want))}]"
+    if tensor.device.type == "meta" and value.device.type != "meta":
+        return f"has no data, being on the device meta, but the graph is made for {value.device}"
     if _torch_serializer.is_fake(tensor) and tensor.device.type != "meta" and tensor.numel():
-        return "is a fake tensor, which has no data to be saved; give the real weight, or one on the device meta"
+        return "is a fake tensor, which has no data to be saved; give the real weight"
     return None
 
 

@@ -24,6 +24,7 @@ from fastexport._collecting import no_collection
 from fastexport._dialect import fault, shown
 from fastexport._errors import FormatError
 from fastexport._save import DEFAULT_PROTOCOL, MARKERS, Source, check_names, encoded_extras, write_parts
+from fastexport._tensors import check_storage
 
 __all__ = ["records", "write"]
 
@@ -78,12 +79,27 @@ def records(
             _check_for_files(program)
         model = _model(program, opset_version, verify)
     values = _Values()
+    as_stored = dict if exact else _resolved
     return [
-        *_weights(program.state_dict, values, pickle_protocol),
-        *_constants(program.constants, values, pickle_protocol),
+        *_weights(as_stored(program.state_dict), values, pickle_protocol),
+        *_constants(as_stored(program.constants), values, pickle_protocol),
         ("models/model.json", model),
         ("data/sample_inputs/model.pt", _torch_serializer.example_bytes(program, pickle_protocol)),
     ]
+
+
+def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With the values of tensors that torch is yet to conjugate or negate; torch's own files have them without that."""
+    return {name: _resolved_value(value) for name, value in values.items()}
+
+
+def _resolved_value(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not (value.is_conj() or value.is_neg()):
+        return value
+    plain = value.detach().resolve_conj().resolve_neg()
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(plain, value.requires_grad)
+    return plain.requires_grad_(value.requires_grad)
 
 
 def records_without_data(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
@@ -488,6 +504,7 @@ class _Records:
                 if tensor.layout is not torch.strided:
                     message = f"{name!r} is a tensor of layout {tensor.layout}, which a file of torch.export can't hold"
                     raise FormatError(message, kind="payload")
+                check_storage(tensor, repr(name))
                 plain[name] = tensor
                 continue
             file = io.BytesIO()

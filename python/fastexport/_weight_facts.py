@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport._dtypes import DType
@@ -26,7 +28,7 @@ class WeightFacts(NamedTuple):
         shape: None likewise.
         elements: how many.
         nbytes: how many bytes; of what is no tensor 0 where that can't be told without reading it.
-        key: equal for names of the same elements: tied weights.
+        key: equal for names of the same memory: tied weights, and one that is another transposed.
     """
 
     name: str
@@ -93,8 +95,8 @@ def facts_of(name: str, value: Any, kind: str) -> WeightFacts:
         if value.kind != TENSOR:
             return WeightFacts(name, _OPAQUE_KINDS[value.kind], None, None, 0, 0, (value.entry, name))
         dtype = DType.from_code(value.dtype)
-        elements = _product(value.sizes)
-        key = (value.entry, value.offset, value.sizes, value.strides, value.dtype)
+        elements = math.prod(value.sizes)
+        key = (value.entry, value.offset, _extent(value.sizes, value.strides), value.dtype)
         return WeightFacts(name, kind, dtype.name, value.sizes, elements, elements * dtype.itemsize, key)
     if isinstance(value, OpaqueValue):
         return WeightFacts(name, value.kind, None, None, 0, value.nbytes, id(value))
@@ -102,17 +104,66 @@ def facts_of(name: str, value: Any, kind: str) -> WeightFacts:
         return WeightFacts(name, type(value).__name__, None, None, 0, 0, id(value))
     shape = tuple(int(size) for size in value.shape)
     dtype_name = str(value.dtype).removeprefix("torch.")
-    storage = getattr(value, "storage", None)
-    tied = id(value) if callable(storage) else (id(storage), value.storage_offset, shape, value.strides, dtype_name)
-    elements = _product(shape)
-    return WeightFacts(name, kind, dtype_name, shape, elements, elements * value.dtype.itemsize, tied)
+    elements = math.prod(shape)
+    return WeightFacts(
+        name, kind, dtype_name, shape, elements, elements * value.dtype.itemsize, _memory_of(value, shape)
+    )
 
 
-def _product(sizes: tuple[int, ...]) -> int:
-    count = 1
-    for size in sizes:
-        count *= size
-    return count
+def _memory_of(tensor: Any, shape: tuple[int, ...]) -> object:
+    """What is equal for tensors of the same memory."""
+    storage = getattr(tensor, "storage", None)
+    if not callable(storage):
+        place = None if storage is None else (id(storage), tensor.storage_offset, _extent(shape, tensor.strides))
+    elif type(tensor).__module__ in ("torch", "torch.nn.parameter"):
+        place = _memory_in_torch(tensor, shape)
+    else:  # of a class of its own, which may have no memory that can be asked for
+        place = None
+    return id(tensor) if place is None else (*place, str(tensor.dtype))
+
+
+def _memory_in_torch(tensor: Any, shape: tuple[int, ...]) -> tuple[Any, ...] | None:
+    try:
+        address = tensor.data_ptr()
+        return (str(tensor.device), address, _extent(shape, tensor.stride())) if address else None
+    except Exception:  # a sparse one, or one on a device without addresses
+        return None
+
+
+def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements lie from the first to the last."""
+    return 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
+
+
+class Totals:
+    """What many weights and constants are together. Memory that several names share counts once, for the first.
+
+    Attributes:
+        names: kind -> how many names, those that share memory included; what is no tensor is a constant.
+        shared: how many names are of memory that one before them has.
+        elements, nbytes: kind -> of the tensors.
+        dtypes: dtype -> bytes of the tensors.
+    """
+
+    def __init__(self, weights: Iterable[WeightFacts]) -> None:
+        self.names: Counter[str] = Counter()
+        self.shared = 0
+        self.elements: Counter[str] = Counter()
+        self.nbytes: Counter[str] = Counter()
+        self.dtypes: Counter[str] = Counter()
+        seen = set()
+        for weight in weights:
+            kind = weight.kind if weight.kind in ("parameter", "buffer") else "constant"
+            self.names[kind] += 1
+            if weight.dtype is None:
+                continue
+            if weight.key in seen:
+                self.shared += 1
+                continue
+            seen.add(weight.key)
+            self.elements[kind] += weight.elements
+            self.nbytes[kind] += weight.nbytes
+            self.dtypes[weight.dtype] += weight.nbytes
 
 
 COLUMNS = (

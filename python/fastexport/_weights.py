@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -80,16 +81,12 @@ def _view(tensor: Tensor, index: Any) -> tuple[list[int], list[int], int]:
                 raise ValueError("the step of a slice must be greater than 0")
             count = len(range(start, stop, step))
             shape.append(count)
-            strides.append(stride * step)
+            strides.append(stride * step if count > 1 else stride)
             offset += start * stride if count else 0
             continue
-        try:
-            if isinstance(part, bool):  # a mask in other libraries, and not the index 0 or 1
-                raise AttributeError
-            number = part.__index__()
-        except AttributeError:
-            message = f"a slice is taken by ints, slices, None and ..., not by {type(part).__name__}"
-            raise TypeError(message) from None
+        if isinstance(part, bool) or not hasattr(type(part), "__index__"):  # a bool is a mask in other libraries
+            raise TypeError(f"a slice is taken by ints, slices, None and ..., not by {type(part).__name__}")
+        number = operator.index(part)
         if not -size <= number < size:
             raise IndexError(f"index {number} is out of range for a dimension of size {size}")
         offset += number % size * stride
@@ -164,6 +161,11 @@ class TensorSlice:
 
     def __len__(self) -> int:
         return len(self._tensor)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._tensor.ndim:
+            raise TypeError("iteration over a tensor without dimensions")
+        return (self[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
         return f"TensorSlice(shape={self.get_shape()}, dtype={self.get_dtype()})"
@@ -270,7 +272,8 @@ def open_weights(
     is read to its end once, to see that its checksum is right, which leaves nothing in memory.
 
     Args:
-        path_or_file: a path, an open binary file, or the bytes.
+        path_or_file: a path, an open binary file, or the bytes; a URL or an OpenFile of fsspec, of which the tensors
+            are fetched that are touched, when it is large.
         model: the name of the model, of an archive with several.
         framework: what ``get_tensor`` gives: ``"np"`` (numpy) and ``"pt"`` (torch) as in safetensors; None: `Tensor`.
         mmap: map tensors; False reads them into memory, which is right for files that others may cut short.

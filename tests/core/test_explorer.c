@@ -157,6 +157,8 @@ static void test_strings(void)
     CHECK_TEXT(argument("\xe2\x98\x83'\""), "'\\u2603\\u005c'\\u0022'");
     CHECK_TEXT(argument("\xf0\x9f\x98\x80"), "'\\ud83d\\ude00'");
     CHECK_TEXT(argument("\xed\xa0\x80"), "'\\ud800'"); /* a lone surrogate */
+    CHECK_TEXT(argument("\t\n\r\x01\x7f"), "'\\u005ct\\u005cn\\u005cr\\u005cx01\\u005cx7f'");
+    CHECK_TEXT(argument("\xc3\xa4\t\n\r\x01\x7f"), "'\\u00e4\\u005ct\\u005cn\\u005cr\\u005cx01\\u005cx7f'");
     memset(many, 'a', sizeof many);
     many[298] = '\xc3', many[299] = '\xa4'; /* the cut falls between them */
     many[399] = '\0';
