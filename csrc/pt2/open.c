@@ -410,14 +410,18 @@ static void open_model(opening *o)
 
 /* ---- layouts A and B ---- */
 
-/* An archive that has models, but none of the name that was asked for. */
+/* An archive that has models, but none of the name that was asked for, or several and no name was given. */
 static int no_such_model(opening *o, const model_list *list)
 {
-    const char *entry = join(o, MODELS, list->wanted, ".json");
+    const char *entry = join(o, MODELS, list->wanted ? list->wanted : "model", ".json");
 
     fe_buffer_char(list->names, '\0');
     if (!entry || list->names->failed)
         return pt2_no_memory(o->report);
+    if (!list->wanted)
+        return pt2_fail(o->report, PT2_MISSING_ENTRY, entry, NULL,
+                        "the archive has %zu models, none called 'model': name one of %s by model= or --model",
+                        list->count, list->names->data);
     return pt2_fail(o->report, PT2_MISSING_ENTRY, entry, NULL, "the archive has no model '%s'; it has %s", list->wanted,
                     list->names->data);
 }
@@ -437,8 +441,7 @@ static int choose_model(opening *o, const model_list *list, const char **name, s
     if (list->wanted || list->has_model || !list->count)
         return 0;
     if (list->count > 1)
-        return pt2_fail(o->report, PT2_MISSING_ENTRY, "models/model.json", NULL,
-                        "the archive has %zu models, none called 'model': name one of them", list->count);
+        return no_such_model(o, list);
     *name = list->first;
     *len = list->first_len;
     return 0;
@@ -516,11 +519,25 @@ static void open_both_payloads(opening *o)
     open_payloads(o, &o->program->constants, "data/constants/", "_constants_config.json", "pickled constants");
 }
 
+/* An archive of something else, of which the other entries need not be missed one by one. */
+static bool is_foreign(opening *o)
+{
+    if (find(o, "archive_format", "", "") || find(o, MODELS, o->program->model, ".json"))
+        return false;
+    const char *whose = find(o, "data.pkl", "", "") ? "; torch.save or torch.jit.save has written it" : "";
+    const char *entry = join(o, MODELS, o->program->model, ".json");
+    if (entry)
+        (void)pt2_fail(o->report, PT2_MISSING_ENTRY, entry, NULL,
+                       "the entry is missing, and so is archive_format: this is a zip archive, but no .pt2 file%s",
+                       whose);
+    return true;
+}
+
 static void open_foldered(opening *o, const char *model)
 {
     pt2_program *p = o->program;
 
-    if (find_model(o, model) < 0)
+    if (find_model(o, model) < 0 || is_foreign(o))
         return;
     open_markers(o);
     check_entries(o, false);

@@ -120,7 +120,17 @@ typedef struct {
     (unsafe_yyjson_get_len(key) == sizeof(text) - 1 && \
      memcmp(unsafe_yyjson_get_str(key), "" text, sizeof(text) - 1) == 0)
 
-static json_node node_of(yyjson_val *v)
+/* As it is, where %s shows all of it. */
+static const char *shown_name(pt2_shown *room, yyjson_val *name)
+{
+    const char *text = unsafe_yyjson_get_str(name);
+    size_t len = unsafe_yyjson_get_len(name);
+
+    return memchr(text, '\0', len) ? pt2_show(room, text, len) : text;
+}
+
+/* The fields of a node; room is for its name in faults. */
+static json_node node_of(yyjson_val *v, pt2_shown *room)
 {
     json_node n = {.json = v};
     size_t i, count;
@@ -145,7 +155,7 @@ static json_node node_of(yyjson_val *v)
     }
     if (n.name && !unsafe_yyjson_get_len(n.name))
         n.name = NULL; /* to torch, the same as none */
-    n.shown = n.name ? unsafe_yyjson_get_str(n.name) : NULL;
+    n.shown = n.name ? shown_name(room, n.name) : NULL;
     return n;
 }
 
@@ -584,14 +594,15 @@ static void choose_name(pt2_graph_reader *g, const json_node *n, result_form for
 static void check_names(pt2_graph_reader *g, const json_node *n, yyjson_val *result, const pt2_path *result_path)
 {
     const pt2_path *path = PT2_KEY(n->path, "name");
+    const char *name = n->name ? unsafe_yyjson_get_str(n->name) : NULL;
     size_t len = n->name ? unsafe_yyjson_get_len(n->name) : 0;
-    bool same = n->name && result && unsafe_yyjson_equals_strn(result, n->shown, len);
+    bool same = name && result && unsafe_yyjson_equals_strn(result, name, len);
 
-    if (n->name)
-        pt2_read_check_name(g, n->shown, len, path);
+    if (name)
+        pt2_read_check_name(g, name, len, path);
     if (result && !same)
         pt2_read_check_name(g, unsafe_yyjson_get_str(result), unsafe_yyjson_get_len(result), result_path);
-    if (n->name && result && !same)
+    if (name && result && !same)
         pt2_warn_node(g->reader->report, PT2_GRAPH, path, n->shown,
                       "the node is called '%s' but its result '%s'; the result's name counts", n->shown,
                       PT2_SHOWN_JSON(result));
@@ -710,10 +721,11 @@ int pt2_read_nodes(pt2_graph_reader *g, yyjson_val *nodes)
     const pt2_path *path = PT2_KEY(g->path, "nodes");
     size_t i, count;
     yyjson_val *v;
+    pt2_shown name;
 
     yyjson_arr_foreach(nodes, i, count, v)
     {
-        json_node n = node_of(v);
+        json_node n = node_of(v, &name);
         n.index = (uint32_t)i;
         n.path = PT2_INDEX(path, i);
         if (read_node(g, &n) < 0)

@@ -46,6 +46,7 @@
     X(TREESPEC, "FX402", "treespec")                 \
     X(METADATA, "FX403", "metadata")                 \
     X(GUARD, "FX404", "guard")                       \
+    X(UNKNOWN_CLASS, "FX405", "unknown_class")       \
     X(PAYLOAD, "FX501", "payload")                   \
     X(PICKLE, "FX502", "pickle")
 

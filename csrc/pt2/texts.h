@@ -33,6 +33,10 @@ typedef struct {
  * when the text is right. Errors are of kind TREESPEC, or JSON_DEPTH when nested too deep; enum keys are a warning. */
 int pt2_treespec_check(const char *text, size_t len, yyjson_val *namedtuple_fields, pt2_treespec_facts *facts,
                        const pt2_path *path, pt2_report *r) FE_MUST_CHECK;
+/* Visit the classes in a tree spec that torch knows only where somebody has registered them, those of named tuples too;
+ * the text has been checked. -1: no memory, or the visitor said so. */
+typedef int (*pt2_class_visitor)(void *ctx, const char *name, size_t len);
+int pt2_treespec_classes(const char *text, size_t len, pt2_class_visitor visit, void *ctx, pt2_report *r) FE_MUST_CHECK;
 /* Check treespec_namedtuple_fields itself: odd names and fields are warnings. */
 void pt2_namedtuple_fields_check(yyjson_val *fields, const pt2_path *path, pt2_report *r);
 

@@ -391,6 +391,44 @@ int pt2_treespec_check(const char *text, size_t len, yyjson_val *namedtuple_fiel
     return result;
 }
 
+/* ---- classes ---- */
+
+/* Registered by torch itself when it is imported, besides known_types. */
+static bool is_of_torch(yyjson_val *type)
+{
+    return is_text(type, "torch.Size") || is_text(type, "torch.fx.immutable_collections.immutable_list") ||
+           is_text(type, "torch.fx.immutable_collections.immutable_dict");
+}
+
+static int visit_classes(yyjson_val *spec, pt2_class_visitor visit, void *ctx)
+{
+    yyjson_val *type = yyjson_obj_get(spec, "type"), *child;
+    int known = type_of(type);
+    yyjson_val *name = known == NAMED_TUPLE ? yyjson_obj_get(spec, "context") : known == OTHER ? type : NULL;
+    size_t i, max;
+
+    if (yyjson_is_str(name) && !is_of_torch(name) && visit(ctx, yyjson_get_str(name), yyjson_get_len(name)) < 0)
+        return -1;
+    yyjson_arr_foreach(yyjson_obj_get(spec, "children_spec"), i, max, child)
+    {
+        if (visit_classes(child, visit, ctx) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int pt2_treespec_classes(const char *text, size_t len, pt2_class_visitor visit, void *ctx, pt2_report *r)
+{
+    checker c = {.report = r};
+    pt2_json json = {0};
+
+    if (parse_text(&c, text, len, "the tree spec", &json) < 0)
+        return r->no_memory ? -1 : 0;
+    int result = visit_classes(yyjson_arr_get_last(yyjson_doc_get_root(json.doc)), visit, ctx);
+    pt2_json_clear(&json);
+    return result;
+}
+
 void pt2_namedtuple_fields_check(yyjson_val *fields, const pt2_path *path, pt2_report *r)
 {
     size_t i, k, max, count;

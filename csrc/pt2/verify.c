@@ -59,8 +59,12 @@ void pt2_verify_node(pt2_verifier *v, const pt2_scope *s, pt2_kind kind, pt2_sev
 {
     char message[MESSAGE];
     const fe_string *name = s->core->details[id].name;
-    node_fault f = {
-        .v = v, .node = name ? name->data : "", .key = key, .message = message, .kind = kind, .severity = severity};
+    node_fault f = {.v = v,
+                    .node = name ? PT2_SHOWN(name) : "",
+                    .key = key,
+                    .message = message,
+                    .kind = kind,
+                    .severity = severity};
     va_list args;
 
     va_start(args, format);
@@ -94,12 +98,14 @@ int pt2_verify_grow(pt2_verifier *v, void *items, uint32_t *capacity, size_t nee
 
 /* ---- structure ---- */
 
-static const char *name_of(const pt2_scope *s, uint32_t id)
+static const char *shown_name(const pt2_scope *s, uint32_t id, pt2_shown *room)
 {
     const fe_string *name = id < s->core->node_count ? s->core->details[id].name : NULL;
 
-    return name ? name->data : "";
+    return name ? pt2_show(room, name->data, name->len) : "";
 }
+
+#define NAME_OF(s, id) shown_name(s, id, &(pt2_shown){{0}})
 
 /* Fill in the text of a lint fault: %N the node, %O the operand, %T and %P what it refers to. */
 static void report_lint(pt2_verifier *v, const pt2_scope *s, const fe_record *r)
@@ -111,8 +117,8 @@ static void report_lint(pt2_verifier *v, const pt2_scope *s, const fe_record *r)
     for (const char *c = fe_fault_text((fe_fault)r->code); *c && n + 1 < sizeof text; c++) {
         const char *word = NULL;
         if (*c == '%' && c[1])
-            word = *++c == 'N'    ? name_of(s, r->node)
-                   : *c == 'O'    ? name_of(s, r->other)
+            word = *++c == 'N'    ? NAME_OF(s, r->node)
+                   : *c == 'O'    ? NAME_OF(s, r->other)
                    : target->text ? target->text->data
                                   : "";
         if (!word) {
@@ -163,13 +169,13 @@ static void check_order(pt2_verifier *v, const pt2_scope *s)
             if (others)
                 pt2_verify_node(v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
                                 "the input '%.200s' stands behind other nodes; move all inputs to the front",
-                                name_of(s, id));
+                                NAME_OF(s, id));
             break;
         case FE_OP_CALL_METHOD:
         case FE_OP_CALL_MODULE:
             pt2_verify_node(v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
                             "'%.200s' calls a method or a module; an exported program only calls functions",
-                            name_of(s, id));
+                            NAME_OF(s, id));
             others = true;
             break;
         case FE_OP_OUTPUT:
@@ -230,7 +236,7 @@ static void check_subgraphs(pt2_verifier *v, const pt2_scope *s)
                 v, s, PT2_GRAPH, PT2_ERROR, id, NULL,
                 "'%.200s' takes '%.200s', which is no subgraph of this graph; an exported program gets weights "
                 "through inputs and keeps only subgraphs as attributes",
-                name_of(s, id), text ? PT2_SHOWN(text) : "");
+                NAME_OF(s, id), text ? PT2_SHOWN(text) : "");
     }
     for (uint32_t i = 0; i < s->graph->subgraph_count; i++) {
         const char *name = subgraph_name(s, i);

@@ -19,7 +19,7 @@
  *     verify_symbol.c     VALUE  empty ranges, and those of symbols that don't occur (warning)
  *     verify_signature.c  SIGNATURE  inputs and outputs, their number, order and kinds; targets of mutations; names of
  *                         parameters; TREESPEC: leaves
- *     verify_module.c     SIGNATURE  names in the module call graph
+ *     verify_module.c     SIGNATURE  names in the module call graph; UNKNOWN_CLASS (warning)
  *     verify_payload.c    SIGNATURE, PAYLOAD  weights and constants: there, of the right kind, as the graph says
  *
  * Functions return -1 only when memory runs out; faults are in the report. Each check takes time in proportion to what

@@ -1,4 +1,4 @@
-/* verify_module.c - names of nodes in the signatures of module calls. See verify.h.
+/* verify_module.c - names of nodes, and classes in tree specs, in the signatures of module calls. See verify.h.
  *
  * The document knows nodes by the names that they had when it was read, and the writer puts the names of today in their
  * place. So what matters is whether the node that bore a name is still there. Most names are found at once; for the
@@ -143,6 +143,56 @@ static int report_missing(checker *c, wanted_names *w, yyjson_val *name, const p
     return 0;
 }
 
+/* ---- classes ---- */
+
+typedef struct {
+    pt2_verifier *v;
+    fe_reserved seen; /* each class is told of once */
+    const pt2_path *path;
+} class_checker;
+
+static int report_class(void *ctx, const char *name, size_t len)
+{
+    class_checker *c = ctx;
+
+    if (fe_string_find(&c->seen.strings, name, len))
+        return 0;
+    fe_string *text = pt2_verify_intern(c->v, &c->seen, name, len);
+    if (!text)
+        return -1;
+    pt2_verify_fault(c->v, PT2_UNKNOWN_CLASS, PT2_WARNING, NULL, c->path, NULL,
+                     "the class '%.200s' is none that torch registers: torch loads this program only where the class "
+                     "is registered as a pytree node",
+                     PT2_SHOWN(text));
+    return 0;
+}
+
+static int check_classes(pt2_verifier *v, yyjson_val *calls)
+{
+    static const char *const keys[] = {"in_spec", "out_spec"};
+    pt2_path root = {.parent = NULL};
+    const pt2_path *path = PT2_KEY(PT2_KEY(&root, "graph_module"), "module_call_graph");
+    class_checker c = {.v = v};
+    size_t i, count;
+    yyjson_val *call;
+    int result = fe_reserved_init(&c.seen, v->allocator);
+
+    yyjson_arr_foreach(calls, i, count, call)
+    {
+        yyjson_val *signature = yyjson_obj_get(call, "signature");
+        for (size_t k = 0; k < sizeof keys / sizeof *keys && result == 0; k++) {
+            yyjson_val *spec = yyjson_obj_get(signature, keys[k]);
+            c.path = PT2_KEY_TEXT(PT2_KEY(PT2_INDEX(path, i), "signature"), keys[k]);
+            if (yyjson_is_str(spec))
+                result = pt2_treespec_classes(yyjson_get_str(spec), yyjson_get_len(spec), report_class, &c, v->report);
+        }
+    }
+    fe_reserved_clear(&c.seen);
+    return result;
+}
+
+/* ---- */
+
 int pt2_verify_module_calls(pt2_verifier *v, const pt2_scope *s, yyjson_val *calls)
 {
     checker c = {v, s, s->core};
@@ -155,5 +205,5 @@ int pt2_verify_module_calls(pt2_verifier *v, const pt2_scope *s, yyjson_val *cal
         result = visit_calls(&c, &w, calls, report_missing);
     }
     fe_reserved_clear(&w.names);
-    return result;
+    return result < 0 ? result : check_classes(v, calls);
 }

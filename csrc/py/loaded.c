@@ -132,9 +132,24 @@ static PyObject *objects_of(module_state *st, PyObject *cache, const pt2_graph *
     return objects;
 }
 
+/* Whether it is an input that stands for a number, a string or None. */
+static bool is_constant(const pt2_origin *o)
+{
+    static const char *const tags[] = {"as_int", "as_float", "as_bool", "as_string", "as_none"};
+    yyjson_val *value;
+    const char *tag = o->source == PT2_FROM_INPUT && !o->value ? pt2_tag(o->json, &value) : NULL;
+
+    for (size_t i = 0; tag && i < sizeof tags / sizeof *tags; i++) {
+        if (strcmp(tags[i], tag) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool has_meta(const pt2_origin *o)
 {
-    return o->source == PT2_FROM_NODE || o->source == PT2_FROM_RESULT || o->source == PT2_FROM_GRAPH || o->value;
+    return o->source == PT2_FROM_NODE || o->source == PT2_FROM_RESULT || o->source == PT2_FROM_GRAPH || o->value ||
+           is_constant(o);
 }
 
 int graph_adopt(GraphObject *g, ProgramObject *program, pt2_graph *from, PyObject *cache)
@@ -170,6 +185,16 @@ PyObject *origin_value(const pt2_origin *o)
     if (!o->value)
         Py_RETURN_NONE;
     return value ? Py_BuildValue("(iN)", (int)o->value_kind, value) : NULL;
+}
+
+/* As torch.export.load has it, the value of a constant is what it stands for. */
+static PyObject *constant_value(const pt2_origin *o)
+{
+    yyjson_val *value;
+    const char *tag = pt2_tag(o->json, &value);
+    PyObject *json = json_to_python(value);
+
+    return json ? Py_BuildValue("(sN)", tag, json) : NULL;
 }
 
 /* A subgraph has no metadata in a file. As in torch its get_attr has that of the call that takes it as an argument. */
@@ -224,6 +249,8 @@ static PyObject *value_at(const loaded *l, uint32_t id)
 
     if (o->value)
         return origin_value(o);
+    if (is_constant(o))
+        return constant_value(o);
     if (o->source != PT2_FROM_NODE || next >= from->origin_count || from->origins[next].source != PT2_FROM_RESULT ||
         from->origins[next].json != o->json)
         Py_RETURN_NONE;

@@ -167,6 +167,16 @@ static int view_objects(const view_maker *m, view *v)
     return result;
 }
 
+/* The texts of a node's meta in our own words. */
+static PyObject *encode_own(const view *v, uint32_t id, PyObject *meta)
+{
+    PyObject *name = string_to_python(v->owner->core->details[id].name);
+    PyObject *texts = name ? PyObject_CallFunctionObjArgs(v->owner->state->encode_meta, meta, name, NULL) : NULL;
+
+    Py_XDECREF(name);
+    return texts;
+}
+
 /* Whether texts are those of the meta that the file has: then its document says it better, with fields unknown to us. */
 static int are_of_file(view *v, uint32_t id, PyObject *texts)
 {
@@ -174,7 +184,7 @@ static int are_of_file(view *v, uint32_t id, PyObject *texts)
 
     if (!meta)
         return PyErr_Occurred() ? -1 : 0;
-    before = PyObject_CallOneArg(v->owner->state->encode_meta, meta);
+    before = encode_own(v, id, meta);
     Py_DECREF(meta);
     int result = before ? PyObject_RichCompareBool(before, texts, Py_EQ) : -1;
     Py_XDECREF(before);
@@ -197,12 +207,12 @@ static PyObject *encode(const view_maker *m, const view *v, uint32_t id)
     return texts;
 }
 
-/* The same as our own words have it. */
+/* The same of one of our own graphs. */
 static PyObject *encode_known(const view *v, uint32_t id)
 {
     PyObject *node = graph_node(v->owner, id);
     PyObject *meta = node ? meta_new((NodeObject *)node) : NULL;
-    PyObject *texts = meta ? PyObject_CallOneArg(v->owner->state->encode_meta, meta) : NULL;
+    PyObject *texts = meta ? encode_own(v, id, meta) : NULL;
 
     Py_XDECREF(node);
     Py_XDECREF(meta);

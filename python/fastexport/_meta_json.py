@@ -316,11 +316,16 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "as_sym_float": lambda value: _decode_symbolic(SymFloat, value),
     "as_sym_bool": lambda value: _decode_symbolic(SymBool, value),
     "as_custom_obj": lambda value: CustomObjArgument(value["name"], value["class_fqn"]),
+    # of inputs that stand for constants
+    "as_int": int,
+    "as_float": float,  # of "NaN" and "Infinity" too
+    "as_bool": bool,
+    "as_string": str,
 }
 
 
 def decode_value(kind: int | str, value: Any) -> Any:
-    """A value of a file's tables: TensorMeta, SymInt, SymFloat, SymBool, a plain number, CustomObjArgument or None.
+    """A value of a file: TensorMeta, SymInt, SymFloat, SymBool, a number, a string, CustomObjArgument or None.
 
     Args:
         kind: which of them: "as_tensor" and so on, or its number.
@@ -386,6 +391,8 @@ def _encode_value(value: Any) -> dict[str, Any]:
         return {"as_sym_float": _encode_symbolic(value)}
     if isinstance(value, CustomObjArgument):
         return {"as_custom_obj": {"name": value.name, "class_fqn": value.class_fqn}}
+    if isinstance(value, str):
+        return {"as_string": value}  # of an input that stands for it
     if isinstance(value, dict):
         return {"as_list": [_encode_value(item) for item in value.values()]}
     if isinstance(value, list | tuple):

@@ -119,9 +119,21 @@ def _decode_value(value: Any) -> Any:
     return decode_value(*value)
 
 
-def encode_meta(meta: Mapping[Any, Any]) -> tuple[str | None, str]:
-    """The value and the metadata of a node's meta as JSON texts, for the writer."""
+def encode_meta(meta: Mapping[Any, Any], node: str) -> tuple[str | None, str]:
+    """The value and the metadata of a node's meta as JSON texts, for the writer.
+
+    Raises:
+        VerifyError: no file can hold it; the fault names the node.
+    """
     from fastexport._meta_json import metadata_json, value_json
 
     value = meta.get("val")
-    return None if value is None else value_json(value), metadata_json(meta)
+    code, kind = "FX305", "value"
+    try:
+        text = None if value is None else value_json(value)
+        code, kind = "FX403", "metadata"
+        return text, metadata_json(meta)
+    except ValueError as error:
+        from fastexport._errors import Fault, VerifyError
+
+        raise VerifyError([Fault(code, kind, True, None, None, node, str(error))]) from error

@@ -16,6 +16,7 @@ from fastexport import _core
 from fastexport._display import Displayed
 from fastexport._errors import Fault, Faults, FormatError, VerifyError, format_error, naming
 from fastexport._graph import Graph
+from fastexport._program_passes import ProgramPasses
 from fastexport._ranges import ValueRange
 from fastexport._state import InputTargets, Storages, TensorDict
 
@@ -38,7 +39,7 @@ class CallSpec(NamedTuple):
     out_spec: TreeSpec | None
 
 
-class ExportedProgram(Displayed):
+class ExportedProgram(ProgramPasses, Displayed):
     """An exported program: a graph, its signature, weights, and what torch.export notes beside them.
 
     Made by `fastexport.load`. The attributes can't be set; the graph itself can be edited with all that a `Graph`
@@ -227,10 +228,10 @@ class ExportedProgram(Displayed):
         return self._program.json("model", "opset_version")
 
     @property
-    def schema_version(self) -> tuple[int, int]:
-        """The version of the file's schema."""
+    def schema_version(self) -> tuple[int, int] | None:
+        """The version of the file's schema; None of a program that came from torch."""
         version = self._program.json("model", "schema_version")
-        return version["major"], version["minor"]
+        return (version["major"], version["minor"]) if version else None
 
     @property
     def torch_version(self) -> str:
@@ -314,7 +315,10 @@ class ExportedProgram(Displayed):
     def _check(self, *, strict: bool, limit: int | None, dialect: Any = None) -> list[Fault]:
         from fastexport._interface import calls_text
 
-        found = self._program.verify(self._graph, strict, calls_text(self))
+        try:
+            found = self._program.verify(self._graph, strict, calls_text(self))
+        except VerifyError as error:  # meta that no file can hold
+            return list(error.faults)
         if limit is not None:
             found += self._program.check_payloads(limit)
         faults = [Fault(*fault) for fault in found]
@@ -594,8 +598,8 @@ class ExportedProgram(Displayed):
         of the known forms. Of a program that came from torch it is one with the same weights and all else.
 
         Args:
-            copy: of a file's weights; False shares its memory, which must not be written then: writing to a read-only
-                mapping ends the process.
+            copy: of a file's weights; False shares its memory: what is written there shows in this program, and is
+                saved with it.
             example_inputs: also hand over the example inputs, which torch unpickles, with ``weights_only``.
             pickles: the file is trusted: constants that are pickles, and example inputs that hold more than tensors,
                 are unpickled by torch, which runs what they say.
@@ -639,20 +643,6 @@ class ExportedProgram(Displayed):
 
         table = None if decomp_table is None else dict(decomp_table)
         return from_export(self.to_torch().run_decompositions(table))
-
-    # ---- passes
-
-    def eliminate_dead_code(self, **options: Any) -> Any:
-        """See `Graph.eliminate_dead_code`."""
-        return self._graph.eliminate_dead_code(**options)
-
-    def eliminate_getitems(self, **options: Any) -> Any:
-        """See `Graph.eliminate_getitems`."""
-        return self._graph.eliminate_getitems(**options)
-
-    def lint(self, **options: Any) -> Any:
-        """See `Graph.lint`."""
-        return self._graph.lint(**options)
 
     # ---- for people
 
@@ -737,25 +727,27 @@ def open_archive(path_or_file: Any, limits: Mapping[str, int] | None = None) -> 
         path_or_file = _remote.open_file_of(path_or_file)
     if _remote.is_open_file(path_or_file):
         with path_or_file as file:
-            return _core.Archive(_file_source(file), chosen)
+            return _core.Archive(_file_source(file, path_or_file), chosen)
     if isinstance(path_or_file, str | os.PathLike):
         return _core.Archive(os.open(path_or_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), chosen)
     if hasattr(path_or_file, "read"):
-        return _core.Archive(_file_source(path_or_file), chosen)
+        return _core.Archive(_file_source(path_or_file, path_or_file), chosen)
     try:
-        data = memoryview(path_or_file)
+        memoryview(path_or_file).release()
     except TypeError:
         raise TypeError(f"a path, an open binary file or bytes are needed, not {type(path_or_file).__name__}") from None
-    return _core.Archive(data, chosen)
+    return _core.Archive(path_or_file, chosen)
 
 
-def _file_source(file: Any) -> Any:
-    """A descriptor of our own for a file of the disk that stands at its start, else the bytes.
+def _file_source(file: Any, place: Any) -> Any:
+    """A descriptor of our own for a file of the disk that stands at its start, a `RemoteFile`, or the bytes.
 
-    Others that have a descriptor, such as gzip's, give other bytes than lie behind it.
+    Others that have a descriptor, such as gzip's, give other bytes than lie behind it. place: see `ranges_of`.
     """
     import io
     import os
+
+    from fastexport._remote import ranges_of
 
     if isinstance(getattr(file, "raw", file), io.FileIO):
         try:
@@ -763,6 +755,9 @@ def _file_source(file: Any) -> Any:
                 return os.dup(file.fileno())
         except OSError:  # a pipe
             pass
+    remote = ranges_of(file, place)
+    if remote is not None:
+        return remote
     data = file.read()
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"a .pt2 file is binary: open it with 'rb'; read() gave {type(data).__name__}")
@@ -784,8 +779,9 @@ def load(
     and the flat zip of torch 2.7 and before (C).
 
     Args:
-        path_or_file: a path, an open binary file, or the bytes; a URL or an OpenFile of fsspec, of which all is read at
-            once (``"filecache::s3://..."`` keeps a copy on the disk, whose weights are then mapped).
+        path_or_file: a path, an open binary file, or the bytes; a URL or an OpenFile of fsspec, of which only what is
+            needed is fetched when it is large (``"filecache::s3://..."`` keeps a copy on the disk, whose weights are
+            then mapped).
         verify: check the program too, with the checksums of weights when they are no more than
             ``limits["checked_bytes"]`` in all; of more, none is read, and each is checked when it is first touched.
             Without it only what reading needs is checked.

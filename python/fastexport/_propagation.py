@@ -9,6 +9,7 @@ from typing import Any
 from fastexport._graph import Graph
 from fastexport._passes import _own_graph
 from fastexport._results import PassResult
+from fastexport._symbols import SymBool, SymFloat, SymInt
 from fastexport._tensor_meta import TensorMeta
 
 __all__ = ["propagate_shapes", "refresh_fake_tensors"]
@@ -156,6 +157,11 @@ def _told(node: Any) -> Any:
     value = node.meta.get("val")
     if value is None and "val" not in node.meta:
         raise ValueError(f"the input {node.name!r} has no meta['val']; give the inputs")
+    if any(isinstance(size, SymInt | SymFloat | SymBool) for size in getattr(value, "shape", (value,))):
+        raise ValueError(
+            f"the input {node.name!r} is {value}, of a size that is a symbol of the file; give the inputs, or do this "
+            "to the program of torch that to_torch() gives"
+        )
     return value
 
 
