@@ -67,6 +67,18 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
+    def save_to(self, folder: Path) -> None:
+        """Where files go that a page gives to save."""
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+
+    def wait_for_file(self, folder: Path, pattern: str, seconds: float = 20) -> Path:
+        """The file of a name that was saved, when it is whole; it is given its name only then."""
+        end = time.monotonic() + seconds
+        while not (found := [path for path in folder.glob(pattern) if path.suffix != ".crdownload"]):
+            assert time.monotonic() < end, f"nothing like {pattern} was saved: {list(folder.glob('*'))}"
+            time.sleep(0.02)
+        return found[0]
+
     def scheme(self, name: str) -> None:
         """Prefer light or dark."""
         features = [

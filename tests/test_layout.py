@@ -1,5 +1,6 @@
 """The layout of boxes and edges as Python calls it; what holds for every layout, tests/core/test_layout.c checks."""
 
+import gc
 import threading
 
 import pytest
@@ -57,6 +58,9 @@ class Changing:
         (BOXES, [None], TypeError, "an edge is a tuple"),
         (BOXES, [(0, 3, 0.0, 0.0)], ValueError, "edge 0 is between boxes that are not there"),
         (BOXES, [(0, -1, 0.0, 0.0)], ValueError, "edge 0 is between boxes that are not there"),
+        (BOXES, [(0, 2**32 + 1, 0.0, 0.0)], ValueError, "edge 0 is between boxes that are not there"),
+        (BOXES, [(-(2**32), 1, 0.0, 0.0)], ValueError, "edge 0 is between boxes that are not there"),
+        (BOXES, [(0, 2**70, 0.0, 0.0)], OverflowError, "too large"),
         (BOXES, [(0, 1, float("inf"), 0.0)], ValueError, "edge 0 meets its boxes at no number"),
     ],
 )
@@ -71,6 +75,28 @@ def test_a_list_that_changes_meanwhile() -> None:
     size.items = boxes
     with pytest.raises(TypeError, match="a box is a tuple"):
         _core.lay_out(boxes, [], GAPS)  # type: ignore[arg-type]
+
+
+def test_the_collector_rests_while_the_answer_is_made() -> None:
+    """Its tuples are many and none is garbage; once it may run, when the last is made."""
+    runs = []
+
+    def note(phase: str, info: object) -> None:
+        runs.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        _core.lay_out(BOXES[:1] * 5000, [], GAPS)
+    finally:
+        gc.callbacks.remove(note)
+    assert runs.count("start") <= 1
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        _core.lay_out(BOXES, [], GAPS)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_threads() -> None:

@@ -185,7 +185,7 @@ def test_modules_make_levels() -> None:
     ]
     assert inner.items[2].text == "f32[2, 3]"
     with pytest.raises(
-        KeyError, match=r"there is no module 'layers.2' that is more than one call; did you mean layers.1, layers.0"
+        KeyError, match=r"no module or subgraph 'layers.2' with calls in it; did you mean layers.1, layers.0"
     ):
         levels.at("layers.2")
     with pytest.raises(KeyError):

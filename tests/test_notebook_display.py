@@ -22,6 +22,7 @@ from fastexport._notebook import View, mimebundle, options
 from fastexport._pass_log import PassLog
 from fastexport._signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from fastexport._tables import Column, Table
+from fastexport._tree import module_tree, tree_lines
 from pt2_files import sample
 
 VOID = {"br", "img"}
@@ -337,6 +338,34 @@ def test_terminals_see_what_they_saw():
     assert repr(program).startswith("ExportedProgram: TRAINING dialect, schema 8.20")
 
 
+def test_nodes_of_a_graph_and_numbers_of_a_weight():
+    program = load("linear")
+    shown = program.graph.nodes._repr_mimebundle_()
+    assert shown["text/plain"] == repr(program.graph.nodes) and shown["text/html"].count("<tr>") == 1 + 6
+    assert ">p_fc_weight<" in shown["text/html"] and "aten.linear.default" in shown["text/html"]
+    assert list(program.graph.nodes._repr_mimebundle_(include=["text/plain"])) == ["text/plain"]
+    found = program.state_dict["fc.weight"].statistics(sha256=True)
+    html = found._repr_mimebundle_()["text/html"]
+    assert f">{found.mean:.6g}<" in html and ">12<" in html and found.sha256 in html and ">48 B</span>" in html
+    assert ">min<" not in found._replace(min=None)._repr_mimebundle_()["text/html"]
+
+
+def test_repeats_tell_that_their_numbers_are_those_of_one():
+    g = Graph()
+    last = g.placeholder("x")
+    for i in range(3):
+        last = g.call_function(operator.neg, (last,))
+        last.meta["nn_module_stack"] = {"a": (f"blocks.{i}", "m.Block")}
+    g.output(last)
+    assert "1 op each" in fastexport.summary(g)._repr_mimebundle_()["text/html"]
+    assert " 0..2: Block x 3  (1 ops, 0 parameters each)" in "\n".join(tree_lines(module_tree(g)))
+
+
+def test_columns_of_wide_letters():
+    table = Table([Column("層"), Column("n", right=True)], [("名前", 5), ("e\u0301", "層")])
+    assert repr(table).split("\n") == ["層     n", "名前   5", "e\u0301     層"]
+
+
 def test_nothing_is_imported_for_it():
     code = (
         "import sys, fastexport\n"
@@ -503,7 +532,7 @@ def test_view(report):
         [(tag, attrs)] = frames
         assert tag == "iframe" and attrs["srcdoc"] == view.html() and f'"{name}&' in view.html()
         assert "height:300px" in attrs["style"] and "width:50%" in attrs["style"]
-        assert attrs["sandbox"] == "allow-scripts"  # it reaches nothing of the notebook
+        assert attrs["sandbox"] == "allow-scripts allow-downloads"  # it reaches nothing of the notebook
         with fastexport.set_options(display_html=False):
             assert set(view._repr_mimebundle_()) == {"text/plain"}
 
@@ -550,6 +579,13 @@ def test_forms_of_tables(index):
     for column in frame.columns:
         for seen, record in zip(frame[column], records, strict=True):
             assert seen == record[column] or record[column] is None
+
+
+def test_many_columns_are_cut():
+    one = fastexport.stats(large_graph(3))
+    page = page_of(one.compare(*[one] * 2000))
+    assert "nodes" in page and "+1,973 more columns" in page
+    assert "more columns" not in page_of(one.compare(one))
 
 
 def test_without_pandas_the_error_says_what_to_do(monkeypatch):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import given, settings
 import fastexport
 from fastexport import FastExportError, Graph, draw
 from fastexport._levels import levels_of
-from fastexport._placing import Placed, place, short_name, text_width
+from fastexport._placing import Placed, place, short_name, text_width, visible
 from fastexport._tensor_meta import TensorMeta
+from fastexport._tree import Module, module_tree
 from helpers import run_python
 from pt2_files import ALL, label, sample
 from test_levels import block_chain, graphs, stack
@@ -78,6 +80,95 @@ def test_what_a_picture_tells() -> None:
     assert "prefers-color-scheme:dark" in svg
 
 
+def every_fate() -> Graph:
+    """A graph whose signature has an output of each kind, and two constants."""
+    g = Graph()
+    w, b, x = (g.placeholder(name) for name in ("p_w", "b_b", "x"))
+    values = [g.call_function(operator.add, (each, i)) for i, each in enumerate((w, b, x, w, b, x, w, x))]
+    g.output((*values, None, 3))
+    inputs = [(1, "p_w", "w"), (2, "b_b", "m.b"), (0, "x", None)]
+    targets = (None, None, "m.b", "w", "x", "x", "w", None)
+    outputs = [
+        *((kind, values[kind].name, target) for kind, target in enumerate(targets)),
+        (0, None, None),
+        (0, 3, None),
+    ]
+    rows = [
+        [(kind, name, None, None, target, False, -1) for kind, name, target in inputs],
+        [
+            (
+                kind,
+                name if isinstance(name, str) else None,
+                None if isinstance(name, str) else name,
+                None,
+                target,
+                False,
+                -1,
+            )
+            for kind, name, target in outputs
+        ],
+    ]
+    g._set_signature(*rows)
+    return g
+
+
+FATES = [
+    "returned: add", "returned as the loss: add_1", "becomes buffer m.b: add_2",
+    "is the gradient of parameter w: add_3", "is the gradient of input x: add_4", "becomes input x: add_5",
+    "becomes parameter w: add_6",
+    "returned as a token: add_7", "returned: None", "returned: 3",
+]  # fmt: skip
+
+
+def test_what_becomes_of_results() -> None:
+    svg = draw(every_fate())
+    assert "8 nodes, 1 in, 4 out, 3 mutations, 2 gradients, 1 token" in texts(svg)
+    assert texts(svg)[-1] == "4 out, 3 mutations, 2 gradients, 1 token"
+    for tip in tooltips(svg):
+        if tip.startswith("output\n"):
+            assert tip.split("\n")[1:] == FATES
+        if tip.startswith("x\n"):
+            assert "becomes add_5" in tip
+        if tip.startswith("add_2\n"):
+            assert "becomes buffer m.b" in tip
+        if tip.startswith("add_1\n"):
+            assert "buffer m.b, becomes add_2" in tip and "parameter" not in tip
+    shown = texts(svg)
+    for line in ("becomes buffer m.b", "is the gradient of parameter w", "becomes input x", "becomes add_5"):
+        assert shown.count(line) == 1
+    assert "becomes buffer m.b" in draw(every_fate(), format="dot")
+    assert "becomes" not in draw(small())
+
+
+def test_hostile_targets_of_results() -> None:
+    for name in ("</title><b>&", '"]]>\\', "a\0\x1b[31m\u202e"):
+        g = every_fate()
+        inputs, outputs = g._signature() or ([], [])
+        g._set_signature(*([(*row[:4], row[4] and name, *row[5:]) for row in rows] for rows in (inputs, outputs)))
+        shown = texts(draw(g))
+        assert f"becomes parameter {visible(name)}" in shown and "\u202e" not in "".join(shown)
+        assert "\u202e" not in draw(g, format="dot")
+
+
+def test_a_value_that_becomes_very_many_things() -> None:
+    g = every_fate()
+    inputs, outputs = g._signature() or ([], [])
+    g.node("output").args = ((g.node("add"),) * 30,)
+    g._set_signature(inputs, [outputs[2][:1] + ("add",) + outputs[2][2:]] * 30)
+    assert texts(draw(g)).count("becomes buffer m.b") == 3 and "+27 more" in texts(draw(g))
+    assert "30 mutations" in texts(draw(g))[1]
+
+
+def test_results_without_a_signature_are_all_that_is_returned() -> None:
+    g = Graph()
+    x = g.placeholder("x")
+    g.output({"a": (x, [x, None]), "b": {"c": 3}, "d": ()})
+    assert "0 nodes, 1 in, 4 out" in texts(draw(g))
+    assert any(tip == "output\nreturned: x\nreturned: x\nreturned: None\nreturned: 3" for tip in tooltips(draw(g)))
+    program = fastexport.load(sample("user_input_mutation"))
+    assert "10 nodes, 2 in, 1 out, 2 mutations" in texts(program.draw())
+
+
 def test_depth_and_module() -> None:
     g = small()
     assert "mul" not in texts(draw(g)) and "mul" in texts(draw(g, depth=2))
@@ -126,7 +217,15 @@ def check_picture(placed: Placed) -> None:
                 assert text_width(line.text, 12 if line.style == "name" else 10.5) <= box.width
         for route in inner.routes:
             assert route.turned or route.source.rank < route.target.rank
-            assert len(route.points) >= 2
+            assert len(route.points) == 6 if route.turned else len(route.points) >= 2
+            assert all(-0.01 <= x <= inner.width + 0.01 for x, _ in route.points)
+            for (x, y), (other_x, other_y) in pairwise(route.points):
+                low, high = sorted((y, other_y))
+                assert x != other_x or not any(
+                    box.x + 0.01 < x < box.x + box.width - 0.01 and low < box.y + box.height and box.y < high
+                    for box in inner.boxes
+                    if box is not route.source and box is not route.target
+                )
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,6 +236,33 @@ def test_laws(g: Graph) -> None:
         svg = draw(g, depth=depth)
         ET.fromstring(svg)
         assert svg == draw(g, depth=depth)
+
+
+def circle() -> Graph:
+    """A module whose second call needs what comes of its first outside of it, beside which taller boxes stand."""
+    g = Graph()
+    weights = [g.get_attr(name) for name in "abc"]
+    value = g.placeholder("x")
+    for i in range(3):
+        value = g.call_function(operator.neg, (value,))
+        value.meta["nn_module_stack"] = stack("m", "x.M")
+        others = [g.call_function(operator.pos, (weights,)) for _ in range(3)] if i == 0 else []
+        value = g.call_function(operator.abs, (value,))
+        if others:
+            value = g.call_function(operator.concat, (value, *others))
+            value.meta["nn_module_stack"] = stack("m", "x.M")
+            value = g.call_function(operator.inv, (value,))
+    g.output(value)
+    return g
+
+
+def test_edges_that_go_upwards_run_beside_the_boxes() -> None:
+    for depth in (1, 2):
+        placed = place(levels_of(circle()).root, depth)
+        check_picture(placed)
+        turned = [route for route in placed.routes if route.turned]
+        assert len({route.points[2][0] for route in turned}) == len(turned) >= 2
+        assert draw(circle(), depth=depth).count("stroke-dasharray") == len(turned)
 
 
 @pytest.mark.parametrize("path", ALL, ids=label)
@@ -251,6 +377,12 @@ def test_graphviz_gets_no_large_graph() -> None:
         draw(g, engine="graphviz", fold=False, max_items=1000)
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 1e7])
+def test_graphviz_is_given_all_the_time_it_needs(timeout: float) -> None:
+    pytest.importorskip("pygraphviz")
+    assert "neg" in texts(draw(small(), engine="graphviz", timeout=timeout))
+
+
 def test_graphviz_is_stopped() -> None:
     pytest.importorskip("pygraphviz")
     with pytest.raises(FastExportError, match=r"not done after 0\.001 seconds"):
@@ -273,6 +405,7 @@ def test_without_pygraphviz(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"engine": "neato"}, 'engine is "own" or "graphviz", not \'neato\''),
         ({"depth": 0}, "depth is at least 1, not 0"),
         ({"timeout": 0}, "timeout is more than 0, not 0"),
+        ({"timeout": float("nan")}, "timeout is more than 0, not nan"),
         ({"max_items": 1}, "max_items is at least 2, not 1"),
     ],
 )
@@ -282,15 +415,72 @@ def test_bad_options(options: dict[str, object], message: str) -> None:
 
 
 def test_no_such_module() -> None:
-    with pytest.raises(KeyError, match="there is no module 'layers.7' that is more"):
+    with pytest.raises(KeyError, match="no module or subgraph 'layers.7' with calls in it; did you mean layers"):
         draw(small(), module="layers.7")
+    with pytest.raises(KeyError, match="'q' with calls in it; there are layers, head, layers.0, layers.1, layers.2"):
+        draw(small(), module="q")
+    with pytest.raises(KeyError, match="with calls in it; there are cond/true_graph_0, cond/false_graph_0"):
+        draw(fastexport.load(sample("cond_")), module="q")
+    with pytest.raises(KeyError, match="no module or subgraph 'q' with calls in it\"?$"):
+        draw(Graph(), module="q")
     with pytest.raises(TypeError):
         draw(3)
 
 
-def test_a_module_of_one_call_has_nothing_to_draw() -> None:
-    with pytest.raises(KeyError, match="there is no module 'fc' that is more than one call"):
-        draw(fastexport.load(sample("linear")), module="fc")
+def paths_with_calls(module: Module, path: str = "") -> Iterator[str]:
+    for name, child in module.children.items():
+        below = f"{path}.{name}" if path else name
+        if child.total_operators():
+            yield below
+        yield from paths_with_calls(child, below)
+
+
+@pytest.mark.parametrize("path", ALL, ids=label)
+def test_every_module_of_the_tree_can_be_drawn(path: Path) -> None:
+    program = fastexport.load(path, verify=False)
+    tree = module_tree(program)
+    for module in paths_with_calls(tree):
+        for folded in (True, False):
+            level = levels_of(program, fold=folded, max_items=5, module=module).at(module)
+            assert level.module == module and level.size >= 1
+        assert module in texts(draw(program, module=module))[0]
+    root = levels_of(program).root
+    assert root.type == tree.type
+
+
+def test_modules_that_are_never_called_and_those_of_one_call() -> None:
+    g = small()
+    assert texts(draw(g, module="layers"))[0] == "layers" and "Block × 3" in texts(draw(g, module="layers"))
+    assert texts(draw(g, module="head"))[:2] == ["head: Linear", "1 node, 1 in, 1 out"]
+    assert "matmul" in texts(draw(g, module="head"))
+    for node in g.nodes:
+        if node.name == "mul":
+            node.meta["nn_module_stack"] = stack("twice@1")
+    assert texts(draw(g, module="twice"))[0] == "twice@1: Block"
+
+
+def test_a_subgraph_by_its_name() -> None:
+    program = fastexport.load(sample("cond_"))
+    name = next(iter(program.graph.subgraphs or {}))
+    assert draw(program, module=name) == draw(program, module=f"cond/{name}")
+
+
+def test_the_class_of_a_program_is_none_of_torch_s_wrappers() -> None:
+    wrapper = "torch.export._trace._non_strict_export.<locals>.Wrapper"
+    for kinds in (
+        (wrapper, "net.Net", wrapper),
+        ("net.Net", wrapper),
+        ("torch.fx.graph_module.GraphModule", "net.Net"),
+    ):
+        g = Graph()
+        last = g.placeholder("x")
+        for kind in kinds:
+            last = g.call_function(operator.neg, (last,))
+            last.meta["nn_module_stack"] = {"top": ("", kind)}
+        g.output(last)
+        assert levels_of(g).root.type == "Net"
+    g.node("neg").meta["nn_module_stack"] = g.node("neg_1").meta["nn_module_stack"] = {"top": ("", wrapper)}
+    assert levels_of(g).root.type == "Wrapper"  # better than none
 
 
 def test_files_are_drawn_without_torch() -> None:
@@ -354,7 +544,7 @@ def test_command(tmp_path: Path) -> None:
     done = command(file, "--depth", "3", "--no-fold")
     assert (done.returncode, done.stdout.strip()) == (0, program.draw(depth=3, fold=False).strip())
     done = command(file, "--module", "nothing", "-o", str(out))
-    assert done.returncode == 2 and "there is no module 'nothing' that is more than one call" in done.stderr
+    assert done.returncode == 2 and "there is no module or subgraph 'nothing' with calls in it" in done.stderr
     done = command(file, "--depth", "3", "--max-items", "2", "-o", str(out))
     assert (done.returncode, out.read_text()) == (0, program.draw(depth=3, max_items=2))
     assert program.draw(depth=3, max_items=2) != program.draw(depth=3)

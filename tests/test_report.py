@@ -5,24 +5,30 @@ import hashlib
 import json
 import operator
 import re
+import struct
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 import zlib
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 import fastexport
 from browser import Browser
 from fastexport import Fault, Graph, report
+from fastexport._levels import levels_of
+from fastexport._placing import item_lines
 from fastexport._report import report_html
-from fastexport._report_data import REF, data_of, json_text
+from fastexport._report_data import data_of, json_text
+from fastexport._report_nodes import REF
 from fastexport._tensor_meta import TensorMeta
 from helpers import run_python
 from pt2_files import ALL, label, sample
 from test_levels import block_chain, graphs
-from test_picture import HOSTILE, hostile, small
+from test_picture import HOSTILE, circle, every_fate, hostile, small
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 READY = "return document.body?.dataset.ready"
@@ -31,7 +37,21 @@ READY = "return document.body?.dataset.ready"
 def unpacked(html):
     """The data in a page."""
     packed = re.search(r'<script id="data" type="text/plain">([A-Za-z0-9+/=]+)</script>', html)
-    return json.loads(zlib.decompress(base64.b64decode(packed[1])))
+    return summed(json.loads(zlib.decompress(base64.b64decode(packed[1]))))
+
+
+def summed(data):
+    """The data with numbers in the place of steps."""
+    for program in data["programs"]:
+        program["nodes"] = {name: list(accumulate(steps)) for name, steps in program["nodes"].items()}
+        program["weights"] = list(zip(*map(accumulate, program["weights"]), strict=True))
+        items = [item for *_, items in program["levels"] for item in items]
+        ends = [item if isinstance(item, int) else item[1] if item[0] == 0 else 0 for item in items]
+        places = accumulate(ends)
+        for level in program["levels"]:
+            for i, (item, place) in enumerate(zip(level[-1], places, strict=False)):
+                level[-1][i] = place if isinstance(item, int) else [0, place, *item[2:]] if item[0] == 0 else item
+    return data
 
 
 # ---- what a page holds
@@ -39,7 +59,7 @@ def unpacked(html):
 
 def check_data(g, data):
     """Each node is in the table once, what it uses is told, and levels lead to each node that is no weight."""
-    (program,) = data["programs"]
+    (program,) = summed(data)["programs"]
     texts = data["texts"]
     nodes = program["nodes"]
     starts = [start for _, start in program["scopes"]]
@@ -75,14 +95,25 @@ def test_data_of_any_graph(g):
 
 @pytest.mark.parametrize("path", ALL, ids=label)
 def test_data_of_samples(path):
-    program = fastexport.load(path, verify=False)
-    check_data(program, data_of(program, None, None, True, ()))
+    program, looked_at = (fastexport.load(path, verify=False) for _ in range(2))
+    data = data_of(program, None, None, True, ())
+    for graph in (looked_at.graph, *(looked_at.graph.subgraphs or {}).values()):
+        assert [dict(node.meta) for node in graph.nodes]
+    assert data_of(looked_at, None, None, True, ()) == data
+    check_data(program, data)
+
+
+def test_meta_goes_on_waiting_in_the_file():
+    program = fastexport.load(sample("linear"))
+    report(program)
+    assert all(place > 0 for place in program.graph._file_meta()[0])
 
 
 def test_the_page_is_one_file_that_may_fetch_nothing():
     html = report(small(), names=["<small> & {{script}}"])
     assert "<title>&lt;small&gt; &amp; {{script}}</title>" in html
-    assert not re.search(r"https?://|@import|url\(|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|insertAdjacent", html)
+    asked = html.replace('"http://www.w3.org/2000/svg"', "")  # the name of a kind of markup
+    assert not re.search(r"https?://|@import|url\(|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|insertAdjacent", asked)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)[1]
     assert "default-src 'none'" in policy and "unsafe" not in policy
     for tag in ("style", "script"):
@@ -131,6 +162,26 @@ def test_findings():
     assert unpacked(report(g))["programs"][0]["findings"] == []
     g.node("add").args = (g.node("output"), 1)  # used before it is made
     assert unpacked(report(g))["programs"][0]["findings"] != []
+
+
+def test_meta_that_no_file_can_hold_is_shown():
+    program = fastexport.load(sample("linear"))
+    program.graph.node("linear").meta["custom"] = object()
+    data = unpacked(report(program))
+    ((code, *_, message, _),) = data["programs"][0]["findings"]
+    assert data["texts"][code] == "FX403" and "meta['custom'] can't be written" in data["texts"][message]
+
+
+def test_arguments_that_are_nested_deep():
+    g = Graph()
+    inner = x = g.placeholder("x")
+    for _ in range(2000):
+        inner = [inner]
+    g.output(g.call_function(operator.neg, (inner, [[x]])))
+    data = unpacked(report(g))
+    args = data["texts"][data["programs"][0]["nodes"]["args"][1]].split("\x1f")
+    assert args[0].endswith(f"{'[' * 50}<immutable_list>{']' * 50}")
+    assert args[1].endswith(f"[[{REF}1{REF}]]")
 
 
 def before():
@@ -286,6 +337,13 @@ class Shown:
 
     def panel(self):
         return self.run("return document.getElementById('panel').innerText")
+
+    def legend(self):
+        return self.run("return [...document.querySelectorAll('#legend > span')].map((row) => row.innerText.trim())")
+
+    def lines(self, name):
+        """The lines in the box of a node."""
+        return self.run("return page.data.programs[0].find(arguments[0]).item.lines.map((line) => line.text)", name)
 
     def text(self, css):
         return self.run("return document.querySelector(arguments[0]).innerText", css)
@@ -521,6 +579,100 @@ def test_two_programs(opened):
     assert shown.run("return page.data.programs[0].find('truediv').change") == "removed"
 
 
+def test_changes_are_counted_alike_everywhere(opened):
+    """A pair of nodes is one, and together they are all nodes of each program."""
+    for a, b in (
+        (before(), edited()),
+        (fastexport.load(sample("linear")), fastexport.load(sample("conv_bn_eval_core"))),
+    ):
+        shown = opened(a, b)
+        counts = {word: int(count) for word, count in (line.rsplit(" ", 1) for line in shown.legend())}
+        both = counts["same"] + counts["changed"]
+        sizes = shown.run("return page.data.programs.map((program) => program.nodes.length)")
+        assert sizes == [both + counts["removed"], both + counts["added"]]
+        shown.press("#tab-changes")
+        told = shown.text("#panel .note")
+        assert told.startswith(", ".join(f"{counts[word]} {word}" for word in ("removed", "added", "changed")))
+    shown = opened(before(), edited())
+    shown.press("#tab-changes")
+    rows = shown.run(
+        "return page.data.diff.changes.filter((change) => change.mark === '~' && !change.isChanged).length"
+    )
+    assert rows and shown.text("#panel .note").endswith(f", {rows} renamed or moved")
+
+
+def test_other_colours_of_two_programs_are_counted_in_each(opened):
+    shown = opened(small(), before())
+    shown.run("page.colourBy('operator')")
+    assert shown.legend() == ["elementwise 10 → 11", "matrices 1"]
+
+
+def test_what_becomes_of_results_is_told_everywhere(opened):
+    shown = opened(every_fate())
+    assert "OUTPUTS: 4 OUT, 3 MUTATIONS, 2 GRADIENTS, 1 TOKEN" in shown.panel().upper()
+    find = "page.selectNode(page.data.programs[0].find(arguments[0]))"
+    rows = [
+        ("add", "returned 1 of 4"), ("add_1", "returned as the loss 2 of 4"), ("add_2", "becomes buffer m.b"),
+        ("add_3", "is the gradient of parameter w"), ("add_4", "is the gradient of input x"),
+        ("add_5", "becomes input x"), ("add_6", "becomes parameter w"), ("add_7", "returned as a token"),
+    ]  # fmt: skip
+    for name, told in rows:
+        shown.run(find, name)
+        assert told in shown.panel()
+    for name, told in (
+        ("b_b", "becomes add_2"),
+        ("p_w", "gradient: add_3"),
+        ("p_w", "becomes add_6"),
+        ("x", "becomes add_5"),
+    ):
+        shown.run(find, name)
+        assert told in shown.panel().replace("\n", " ")
+    shown.run(find, "output")
+    panel = shown.panel()
+    assert "nothing uses it" not in panel
+    wanted = [
+        "returned 1\tadd",
+        "returned as the loss 2\tadd_1",
+        "becomes buffer m.b\tadd_2",
+        "returned 3\tNone",
+        "returned 4\t3",
+    ]
+    places = [panel.replace("\n", "").index(row) for row in wanted]
+    assert places == sorted(places)
+    shown.run("[...document.querySelectorAll('#panel a')].find((a) => a.textContent === 'm.b').click()")
+    assert shown.text("#panel h2") == "b_b"
+
+
+def test_what_becomes_of_results_stands_in_the_picture(opened):
+    shown = opened(every_fate())
+    assert {"becomes buffer m.b", "becomes input x"} <= set(shown.lines("add_2") + shown.lines("add_5"))
+    assert "becomes add_5" in shown.lines("x")
+    assert "4 out, 3 mutations, 2 gradients, 1 token" in shown.lines("output")
+    assert shown.lines("add") == ["add"] + ["w"]
+
+
+def test_results_of_a_subgraph(opened):
+    shown = opened(fastexport.load(sample("cond_")))
+    shown.run("page.selectNode(page.data.programs[0].find('cond/true_graph_0/output'))")
+    panel = shown.panel()
+    assert "1 OUT" in panel.upper() and "\nreturned\t" in panel and "nothing uses it" not in panel
+
+
+def test_weights_of_the_same_name_are_told_by_their_paths(opened):
+    g = Graph()
+    x = g.placeholder("x")
+    weights = [g.get_attr(path) for path in ("a.weight", "b.weight", "a.bias", "a.scale", "a.point")]
+    value = x
+    for count in (3, 4, 5):
+        value = g.call_function(operator.add, (value, tuple(weights[:count])))
+    g.output(value)
+    shown = opened(g)
+    lines = ["add", "a.weight", "b.weight", "bias"]
+    drawn = {item.name: [line for line, _ in item_lines(item)] for item in levels_of(g).root.body}
+    for name, more in (("add", []), ("add_1", ["scale"]), ("add_2", ["+2 more"])):
+        assert shown.lines(name) == drawn[name] == [*lines, *more]
+
+
 def test_subgraphs(opened):
     shown = opened(fastexport.load(sample("cond_")))
     assert "sin" not in shown.titles()
@@ -605,28 +757,40 @@ def test_the_map_covers_no_small_picture(opened, large):
     shown.browser.wait(hidden)
 
 
+WRONG = """
+page.openAll(true);
+const wrong = [];
+const walk = (layout) => layout.boxes.forEach((a, i) => {
+  const isOut = a.x < 0 || a.y < 0 || a.x + a.w > layout.w + 1 || a.y + a.h > layout.h + 1;
+  if (isOut) wrong.push(["out", a.item.name]);
+  for (const b of layout.boxes.slice(0, i)) {
+    const isBeside = a.x >= b.x + b.w || b.x >= a.x + a.w || a.y >= b.y + b.h || b.y >= a.y + a.h;
+    if (!isBeside) wrong.push([a.item.name, b.item.name]);
+  }
+  for (const { points, source, target } of layout.lines) {
+    for (let k = 2; k < points.length; k += 2) {
+      const [x0, y0, x1, y1] = points.slice(k - 2, k + 2), isThrough = x0 === x1 && a.x + 1 < x0
+        && x0 < a.x + a.w - 1 && Math.min(y0, y1) < a.y + a.h - 1 && a.y + 1 < Math.max(y0, y1);
+      if (isThrough && a !== source && a !== target) wrong.push(["line", source.item.name, a.item.name]);
+    }
+    const isOut = points.some((number, k) => k % 2 === 0 && (number < 0 || number > layout.w));
+    if (isOut) wrong.push(["line out", source.item.name]);
+  }
+  a.parts.forEach((part) => walk(part.layout));
+});
+walk(page.views[0].layout);
+return wrong
+"""
+
+
 @settings(max_examples=10, deadline=None)
 @given(g=graphs())
+@example(g=circle())
 def test_nothing_overlaps_however_it_is_opened(browser, tmp_path_factory, g):
     path = tmp_path_factory.mktemp("page") / "r.html"
     report(g, path=path)
     browser.open(path, "", READY)
-    found = browser.run(
-        """page.openAll(true);
-           const wrong = [];
-           const walk = (layout) => layout.boxes.forEach((a, i) => {
-             const isOut = a.x < 0 || a.y < 0 || a.x + a.w > layout.w + 1 || a.y + a.h > layout.h + 1;
-             if (isOut) wrong.push(["out", a.item.name]);
-             for (const b of layout.boxes.slice(0, i)) {
-               const isBeside = a.x >= b.x + b.w || b.x >= a.x + a.w || a.y >= b.y + b.h || b.y >= a.y + a.h;
-               if (!isBeside) wrong.push([a.item.name, b.item.name]);
-             }
-             a.parts.forEach((part) => walk(part.layout));
-           });
-           walk(page.views[0].layout);
-           return wrong"""
-    )
-    assert found == [] and browser.messages() == []
+    assert browser.run(WRONG) == [] and browser.messages() == []
 
 
 def test_a_large_program_opens_whole(opened, large):
@@ -639,8 +803,8 @@ def test_a_large_program_opens_whole(opened, large):
     assert shown.text("#panel h2") == "mul_500"
 
 
-def test_in_a_frame_of_a_notebook(browser, tmp_path):
-    """As `view()` shows it: in a frame that may run scripts and nothing else."""
+def test_in_a_frame_of_a_notebook(browser, saved, tmp_path):
+    """As `view()` shows it: in a frame that may run scripts, give files to save, and nothing else."""
     bundle = block_chain(3).view()._repr_mimebundle_()
     path = tmp_path / "notebook.html"
     path.write_text(f"<!doctype html><meta charset=utf-8>{bundle['text/html']}", "utf-8")
@@ -651,9 +815,120 @@ def test_in_a_frame_of_a_notebook(browser, tmp_path):
         browser.wait(READY)
         browser.run("page.selectNode(page.data.programs[0].find('neg'))")
         assert browser.run("return document.querySelector('#panel h2').textContent") == "neg"
+        browser.driver.find_element("css selector", "#svg").click()
+        assert b"Block" in saved("*.svg")
+        browser.driver.find_element("css selector", "#png").click()
+        assert saved("*.png").startswith(b"\x89PNG")
     finally:
         browser.driver.switch_to.default_content()
     assert browser.messages() == []
+
+
+# ---- the picture as a file
+
+
+@pytest.fixture
+def saved(browser, tmp_path):
+    """Gives what the page saves under a name."""
+    browser.save_to(tmp_path / "saved")
+
+    def file(pattern):
+        path = browser.wait_for_file(tmp_path / "saved", pattern)
+        data = path.read_bytes()
+        path.unlink()
+        return data
+
+    return file
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def svg_texts(svg):
+    return [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_the_picture_is_saved_as_it_is_opened_and_coloured(opened, saved):
+    shown = opened(small(), names=["a net/1.pt2"])
+    shown.press("#svg")
+    closed = saved("a_net_1.svg")
+    assert {"x", "neg", "Block × 3", "head", "output"} <= set(svg_texts(closed)) and "mul" not in svg_texts(closed)
+    shown.click("Block × 3", times=2)
+    shown.run("page.colourBy('dtype'); page.setTheme('dark')")
+    shown.keys("s")
+    root = ET.fromstring(saved("a_net_1.svg"))
+    assert root.find(f"{SVG}title").text == "a net/1.pt2"
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    titles = [(element.text or "").split("\n") for element in root.iter(f"{SVG}title")]
+    assert {"mul", "add", "layers.0", "1 of 3"} <= set(texts) and "+" not in texts and "−" not in texts
+    assert ["matmul", "operator.matmul", "f32[2, 3]"] in titles and ["Block × 3", "Block", "9 nodes"] in titles
+    width, height = (float(root.get(name)) for name in ("width", "height"))
+    assert [width, height] == [float(number) for number in root.get("viewBox").split()[2:]]
+    colours = shown.run("return [getComputedStyle(document.body).getPropertyValue('--back').trim(), PALETTE.blue[2]]")
+    assert set(colours) <= {element.get("fill") for element in root.iter(f"{SVG}path")}
+
+
+def test_the_picture_as_png(opened, saved):
+    shown = opened(small(), names=["net"])
+    shown.press("#png")
+    data = saved("net.png")
+    size = struct.unpack(">II", data[16:24])
+    layout = shown.run("const { w, h } = page.views[0].layout; return [w, h]")
+    assert data.startswith(b"\x89PNG") and all(abs(a - 2 * (b + 48)) <= 2 for a, b in zip(size, layout, strict=True))
+    assert len(data) > 5_000  # it is not empty
+
+
+def test_a_picture_of_two_programs(opened, saved):
+    shown = opened(before(), edited(), names=["old", "new"])
+    shown.press("#expand")
+    shown.keys("s")
+    texts = svg_texts(saved("old-new.svg"))
+    assert [texts.count(name) for name in ("old", "new", "truediv", "pos")] == [1, 1, 1, 1]
+
+
+def test_hostile_names_in_a_saved_picture(opened, saved):
+    g = Graph()
+    x = g.placeholder("x")
+    w = g.get_attr("w")
+    nodes = [g.call_method(name, (x, w)) for name in HOSTILE for _ in range(2)]
+    for i, node in enumerate(nodes):
+        node.meta["nn_module_stack"] = {"k": (f"{i // 2}{HOSTILE[i // 2]}", HOSTILE[i // 2])}
+    g.output(tuple(nodes))
+    shown = opened(g, names=["".join(HOSTILE)])
+    shown.press("#expand")
+    shown.press("#svg")
+    data = saved("*.svg")
+    tags = {element.tag.removeprefix(SVG) for element in ET.fromstring(data).iter()}
+    assert tags <= {"svg", "title", "g", "path", "text"}
+    assert "line break tab\\r" in svg_texts(data) and not any(
+        c in data.decode() for c in "\x00\x1b\u202e\u2066\ufffe\uffff"
+    )
+
+
+def test_a_large_picture_is_saved(opened, saved, large):
+    shown = opened(large, fold=False, findings=(), names=["large"])
+    shown.press("#expand")
+    shown.press("#svg")
+    assert svg_texts(saved("large.svg")).count("mul") > 500
+    shown.press("#png")
+    width, height = struct.unpack(">II", saved("large.png")[16:24])
+    assert max(width, height) <= 8192 and width * height <= 3.3e7
+
+
+def test_a_call_of_very_many_nodes(opened):
+    g = Graph()
+    x = g.placeholder("x")
+    nodes = [g.call_function(operator.neg, (x,)) for _ in range(500)]
+    g.output(tuple(nodes))
+    shown = opened(g)
+    shown.run("page.selectNode(page.data.programs[0].find('neg_450'))")
+    assert "1 USER" in shown.panel() and "output" in shown.panel()
+    shown.run("page.selectNode(page.data.programs[0].find('output'))")
+    assert "+200 more" in shown.panel() and "500 OUT" in shown.panel().upper()
+    assert shown.run("return document.querySelectorAll('#panel section td a').length") == 300
+    shown.press("#panel summary")
+    assert ", +200 more" in shown.panel()
+    assert shown.run("return document.querySelectorAll('#panel details td a').length") == 300
 
 
 def test_an_empty_graph(opened):

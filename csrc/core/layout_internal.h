@@ -9,7 +9,7 @@
 typedef struct {
     uint32_t upper, lower; /* vertices */
     double upper_x, lower_x;
-    bool crossed; /* it crosses the inside of a long edge, which is to be straight instead */
+    bool yields; /* it bends where that lets another be straight */
 } fe_layout_segment;
 
 /* An edge that goes down: from `tail` through dummies first .. first + (rank of head - rank of tail - 1) to `head`. */

@@ -84,8 +84,6 @@ static uint64_t count_inversions(placed *list, placed *spare, uint32_t count)
             }
         }
         memcpy(list, spare, count * sizeof *list);
-        if (width > UINT32_MAX / 4)
-            break;
     }
     return found;
 }

@@ -69,7 +69,7 @@ static void mark_crossed_between(fe_layout_work *w, uint32_t rank)
             uint32_t v = w->row[done];
             for (uint32_t j = w->up_start[v]; j < w->up_start[v + 1]; j++) {
                 fe_layout_segment *s = &w->segments[w->up[j]];
-                s->crossed = !is_inner(w, s) && (w->place[s->upper] < low || w->place[s->upper] > high);
+                s->yields = !is_inner(w, s) && (w->place[s->upper] < low || w->place[s->upper] > high);
             }
         }
         low = high;
@@ -85,7 +85,36 @@ static void mark_branches(fe_layout_work *w)
             goes_on |= is_inner(w, &w->segments[w->down[j]]);
         for (uint32_t j = w->down_start[v]; goes_on && j < w->down_start[v + 1]; j++) {
             fe_layout_segment *s = &w->segments[w->down[j]];
-            s->crossed |= !is_inner(w, s);
+            s->yields |= !is_inner(w, s);
+        }
+    }
+}
+
+/* Whether nothing leads to a vertex below the first rank, and it leads to one other only: as a weight that is unpacked for
+ * the one that uses it. */
+static bool is_aside(const fe_layout_work *w, uint32_t v)
+{
+    return w->rank[v] && w->up_start[v] == w->up_start[v + 1] && w->down_start[v] + 1 == w->down_start[v + 1];
+}
+
+/* Whether a segment ends where one does that comes from further above. */
+static bool joins_line(const fe_layout_work *w, const fe_layout_segment *s)
+{
+    for (uint32_t j = w->up_start[s->lower]; j < w->up_start[s->lower + 1]; j++) {
+        const fe_layout_segment *other = &w->segments[w->up[j]];
+        if (other->lower_x == s->lower_x && !is_aside(w, other->upper))
+            return true;
+    }
+    return false;
+}
+
+/* What only stands aside does not bend the line that it comes to. */
+static void mark_asides(fe_layout_work *w)
+{
+    for (uint32_t v = 0; v < w->count; v++) {
+        if (is_aside(w, v)) {
+            fe_layout_segment *s = &w->segments[w->down[w->down_start[v]]];
+            s->yields |= joins_line(w, s);
         }
     }
 }
@@ -106,7 +135,7 @@ static bool align(const alignment *a, uint32_t v, const fe_layout_segment *s, in
     uint32_t other = a->from_below ? s->lower : s->upper;
     double shift = a->from_below ? s->lower_x - s->upper_x : s->upper_x - s->lower_x;
 
-    if (s->crossed || *last >= (int64_t)mirrored(a, other))
+    if (s->yields || *last >= (int64_t)mirrored(a, other))
         return false;
     a->root[v] = a->root[other];
     a->shift[v] = a->shift[other] + (a->to_right ? -shift : shift);
@@ -346,6 +375,7 @@ int fe_layout_make_places(fe_layout_work *w, fe_error *err)
     for (uint32_t r = 0; r + 1 < w->rank_count; r++)
         mark_crossed_between(w, r);
     mark_branches(w);
+    mark_asides(w);
     for (uint32_t i = 0; i < 4; i++) {
         align_all(&four[i]);
         pack(&four[i], &p);

@@ -2,63 +2,64 @@
 #include "layout.h"
 #include "module.h"
 
-typedef struct {
-    fe_layout_box *boxes;
-    fe_layout_edge *edges;
-    fe_layout_input in;
-} drawing;
+/* ---- what goes in: its numbers are checked by the core ---- */
 
-/* The numbers are checked by the core. */
-static int read_boxes(PyObject *list, drawing *d)
+static int read_box(PyObject *tuple, void *out)
 {
-    Py_ssize_t count = PyList_GET_SIZE(list);
+    fe_layout_box *b = out;
 
-    if (!(d->boxes = PyMem_RawCalloc((size_t)count + 1, sizeof *d->boxes))) {
-        PyErr_NoMemory();
+    return PyArg_ParseTuple(tuple, "ddb:box", &b->width, &b->height, &b->rank) ? 0 : -1;
+}
+
+static int read_edge(PyObject *tuple, void *out)
+{
+    fe_layout_edge *e = out;
+    Py_ssize_t from, to;
+
+    if (!PyArg_ParseTuple(tuple, "nndd:edge", &from, &to, &e->from_x, &e->to_x))
         return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        fe_layout_box *box = &d->boxes[i];
-        PyObject *item = i < PyList_GET_SIZE(list) ? PyList_GET_ITEM(list, i) : Py_None;
-        int result = -1;
-        Py_INCREF(item);
-        if (PyTuple_Check(item))
-            result = PyArg_ParseTuple(item, "ddb:box", &box->width, &box->height, &box->rank) ? 0 : -1;
-        else
-            PyErr_SetString(PyExc_TypeError, "a box is a tuple (width, height, rank)");
-        Py_DECREF(item);
-        if (result < 0)
-            return -1;
-    }
-    d->in.boxes = d->boxes;
-    d->in.box_count = (uint32_t)count;
+    e->from = from < 0 || from > UINT32_MAX ? UINT32_MAX : (uint32_t)from; /* there are never so many boxes */
+    e->to = to < 0 || to > UINT32_MAX ? UINT32_MAX : (uint32_t)to;
     return 0;
 }
 
-static int read_edges(PyObject *list, drawing *d)
-{
-    Py_ssize_t count = PyList_GET_SIZE(list);
+typedef struct {
+    size_t size;
+    int (*read)(PyObject *tuple, void *out); /* may run Python code, which may change the list */
+    const char *shape;                       /* of a tuple */
+} item_kind;
 
-    if (!(d->edges = PyMem_RawCalloc((size_t)count + 1, sizeof *d->edges))) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        fe_layout_edge *e = &d->edges[i];
-        PyObject *item = i < PyList_GET_SIZE(list) ? PyList_GET_ITEM(list, i) : Py_None;
-        int result = -1;
-        Py_INCREF(item);
+static const item_kind box_kind = {sizeof(fe_layout_box), read_box, "a box is a tuple (width, height, rank)"};
+static const item_kind edge_kind = {sizeof(fe_layout_edge), read_edge,
+                                    "an edge is a tuple (source, target, source_x, target_x)"};
+
+/* The items of a list, for PyMem_RawFree; NULL with an exception. */
+static void *read_list(PyObject *list, const item_kind *kind, uint32_t *count)
+{
+    Py_ssize_t len = PyList_GET_SIZE(list);
+    int result = 0;
+
+    if (len > INT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "lay_out() takes fewer boxes and edges");
+    char *items = PyMem_RawCalloc((size_t)len + 1, kind->size);
+    if (!items)
+        return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < len && result == 0; i++) {
+        PyObject *item = Py_NewRef(i < PyList_GET_SIZE(list) ? PyList_GET_ITEM(list, i) : Py_None);
         if (PyTuple_Check(item))
-            result = PyArg_ParseTuple(item, "IIdd:edge", &e->from, &e->to, &e->from_x, &e->to_x) ? 0 : -1;
-        else
-            PyErr_SetString(PyExc_TypeError, "an edge is a tuple (source, target, source_x, target_x)");
+            result = kind->read(item, items + (size_t)i * kind->size);
+        else {
+            PyErr_SetString(PyExc_TypeError, kind->shape);
+            result = -1;
+        }
         Py_DECREF(item);
-        if (result < 0)
-            return -1;
     }
-    d->in.edges = d->edges;
-    d->in.edge_count = (uint32_t)count;
-    return 0;
+    if (result < 0) {
+        PyMem_RawFree(items);
+        return NULL;
+    }
+    *count = (uint32_t)len;
+    return items;
 }
 
 /* ---- what comes out ---- */
@@ -108,8 +109,11 @@ static PyObject *edges_to_list(const fe_layout *l, uint32_t count)
 
 static PyObject *layout_to_python(const fe_layout *l, const fe_layout_input *in)
 {
+    int collecting = PyGC_Disable(); /* nothing of what is made here is garbage */
     PyObject *boxes = boxes_to_list(l, in->box_count), *edges = boxes ? edges_to_list(l, in->edge_count) : NULL;
 
+    if (collecting)
+        PyGC_Enable();
     if (edges)
         return Py_BuildValue("(ddNN)", l->width, l->height, boxes, edges);
     Py_XDECREF(boxes);
@@ -127,30 +131,32 @@ PyDoc_STRVAR(
 
 static PyObject *lay_out(PyObject *m, PyObject *args)
 {
-    PyObject *boxes, *edges, *result = NULL;
-    drawing d = {NULL, NULL, {NULL, NULL, 0, 0, {0, 0, 0}}};
+    PyObject *box_list, *edge_list, *result = NULL;
+    fe_layout_input in = {NULL, NULL, 0, 0, {0, 0, 0}};
+    fe_layout_box *boxes = NULL;
+    fe_layout_edge *edges = NULL;
     fe_layout l;
     fe_error err;
     int made;
 
-    if (!PyArg_ParseTuple(args, "O!O!(ddd):lay_out", &PyList_Type, &boxes, &PyList_Type, &edges, &d.in.gaps.box_gap,
-                          &d.in.gaps.edge_gap, &d.in.gaps.rank_gap))
+    if (!PyArg_ParseTuple(args, "O!O!(ddd):lay_out", &PyList_Type, &box_list, &PyList_Type, &edge_list,
+                          &in.gaps.box_gap, &in.gaps.edge_gap, &in.gaps.rank_gap))
         return NULL;
-    if (PyList_GET_SIZE(boxes) > INT32_MAX || PyList_GET_SIZE(edges) > INT32_MAX)
-        return PyErr_Format(PyExc_ValueError, "lay_out() takes fewer boxes and edges");
-    if (read_boxes(boxes, &d) == 0 && read_edges(edges, &d) == 0) {
+    in.boxes = boxes = read_list(box_list, &box_kind, &in.box_count);
+    in.edges = edges = boxes ? read_list(edge_list, &edge_kind, &in.edge_count) : NULL;
+    if (edges) {
         Py_BEGIN_ALLOW_THREADS
-        made = fe_layout_make(&d.in, &fe_python_allocator, &l, &err);
+        made = fe_layout_make(&in, &fe_python_allocator, &l, &err);
         Py_END_ALLOW_THREADS
         if (made < 0)
             raise_core(state_of(m), &err);
         else {
-            result = layout_to_python(&l, &d.in);
+            result = layout_to_python(&l, &in);
             fe_layout_clear(&l);
         }
     }
-    PyMem_RawFree(d.boxes);
-    PyMem_RawFree(d.edges);
+    PyMem_RawFree(boxes);
+    PyMem_RawFree(edges);
     return result;
 }
 

@@ -1,10 +1,12 @@
-/* levels.c - what a picture asks of each node of a graph, in one go: a digest of its call, its operands, its module, its value.
+/* levels.c - what a picture asks of each node of a graph, in one go: a digest of its call, its operands, its module and
+ * its value.
  *
- * Meta that still waits in the document stays there: its texts are read as they stand, which costs a tenth of decoding it.
+ * Meta that still waits in the document stays there: its texts are read as they stand, which costs a tenth of decoding
+ * it.
  */
 #include "loaded.h"
 
-/* A text as str; texts that come again node after node, such as the modules of a node, are made once: dict text -> the same. */
+/* A text as str; one that comes again node after node, as modules of nodes do, is made once: dict text -> the same. */
 static PyObject *pooled(PyObject *texts, const char *data, size_t len)
 {
     PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)len, NULL), *known;
@@ -17,8 +19,8 @@ static PyObject *pooled(PyObject *texts, const char *data, size_t len)
     return known;
 }
 
-/* The same call has the same digest: target, literals and the shape of the arguments; which nodes they name does not count, nor
- * does the path of a module. */
+/* The same call has the same digest: target, literals and the shape of the arguments; which nodes they name does not
+ * count, nor does the path of a module. */
 static uint64_t digest_of(const fe_graph *c, uint32_t id, const uint32_t *alias)
 {
     const fe_detail *d = &c->details[id];
@@ -136,14 +138,12 @@ static PyObject *all_facts(GraphObject *g, uint32_t *places, const uint32_t *ali
     return list;
 }
 
-PyDoc_STRVAR(
-    level_facts_doc,
-    "level_facts(graph, /)\n--\n\n"
-    "For each node of a graph in order a tuple (digest, operands, stack, value). Calls that differ in nothing but "
-    "the\n"
-    "nodes they name have equal digests; operands are places in the list. stack is nn_module_stack as a file has "
-    "it,\n"
-    "value a tensor as CODE[SIZES]; None: there is none, False: look at the node's meta.");
+PyDoc_STRVAR(level_facts_doc,
+             "level_facts(graph, /)\n--\n\n"
+             "For each node of a graph in order a tuple (digest, operands, stack, value). Calls that differ in\n"
+             "nothing but the nodes they name have equal digests; operands are places in the list. stack is\n"
+             "nn_module_stack as a file has it, value a tensor as CODE[SIZES]; None: there is none, False: look at\n"
+             "the node's meta.");
 
 static PyObject *level_facts(PyObject *m, PyObject *o)
 {

@@ -15,6 +15,7 @@ from fastexport._levels import Item, Level, value_at
 from fastexport._placing import depths_inside, item_lines, item_title, visible
 
 MOST_NODES = 400  # that Graphviz is given
+_MOST_SECONDS = 1_000_000.0  # that the system can be asked to wait; more is no limit
 
 _STYLES = {
     "input": 'style="rounded,filled", fillcolor="#3f4754", fontcolor=white',
@@ -77,7 +78,7 @@ def graphviz(text: str, nodes: int, timeout: float) -> str:
     Args:
         text: of `dot`.
         nodes: how many nodes it has.
-        timeout: seconds that it may take.
+        timeout: seconds that it may take; from a million on there is no limit.
 
     Raises:
         ImportError: pygraphviz is not there.
@@ -86,19 +87,20 @@ def graphviz(text: str, nodes: int, timeout: float) -> str:
     from importlib.util import find_spec
 
     if find_spec("pygraphviz") is None:
-        raise ImportError('Graphviz draws by pygraphviz: pip install "fastexport[draw]", or draw with engine="own"')
+        raise ImportError('Graphviz draws by pygraphviz: pip install "fastexport[draw]", or draw without Graphviz')
     if nodes > MOST_NODES:
         raise FastExportError(
             f"{nodes} boxes are too many for Graphviz, which gets at most {MOST_NODES}: show less depth or a module, "
-            'or draw with engine="own"'
+            "or draw without Graphviz"
         )
+    limit = timeout if timeout < _MOST_SECONDS else None
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _CODE], input=text.encode(), capture_output=True, timeout=timeout, check=False
+            [sys.executable, "-P", "-c", _CODE], input=text.encode(), capture_output=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
         raise FastExportError(
-            f'Graphviz was not done after {timeout:g} seconds: show less depth, or draw with engine="own"'
+            f"Graphviz was not done after {timeout:g} seconds: show less depth, or draw without Graphviz"
         ) from None
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

@@ -34,11 +34,12 @@ def draw(
             is.
         format: "svg" or "dot"; None: as the end of the path says, else "svg".
         fold: draw modules in a row that look the same once.
-        module: the path of the module to draw, as `Level.path`; None: everything. One in a subgraph is
-            ``cond/true_graph_0/layers.0``, after the node that runs it and the name of the subgraph.
+        module: the path of the module to draw, as ``fastexport show --tree`` tells it; None: everything. A subgraph
+            is drawn by its name, ``true_graph_0``, or with the node that runs it, ``cond/true_graph_0``, and a module
+            in it by ``cond/true_graph_0/layers.0``.
         max_items: how many items a level may hold before it is cut into runs, which can be opened like modules.
         engine: "own", or "graphviz", which takes the extra ``fastexport[draw]`` and draws at most 400 boxes.
-        timeout: seconds after which Graphviz is stopped.
+        timeout: seconds after which Graphviz is stopped; ``math.inf``: never.
 
     Returns:
         The text of the picture.
@@ -47,7 +48,7 @@ def draw(
         TypeError: g is none of these.
         FormatError: g is a file that is damaged, or no exported program.
         ValueError: an option is none of those it may be, or the path ends as that of another kind of file.
-        KeyError: there is no such module, or it has no level of its own, as one of a single call has not.
+        KeyError: there is no such module or subgraph, or no call is in it.
         OSError: a file can't be read or written, or a .pt2 file is there already; what was there is unchanged.
         FastExportError: Graphviz can't draw it, or not in time.
         ImportError: Graphviz was asked for and pygraphviz is not there.
@@ -69,7 +70,7 @@ def draw(
 
     source = load_if_file(g)
     with no_collection():
-        levels = levels_of(source, fold=fold, max_items=max_items)
+        levels = levels_of(source, fold=fold, max_items=max_items, module=module)
         level = levels.root if module is None else levels.at(module)
         if kind == "svg" and engine == "own":
             from fastexport._picture import svg

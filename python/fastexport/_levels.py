@@ -25,10 +25,10 @@ into input j of what is in its target, 0 for an item with nothing in it. Everyth
 the same graph always gives the same levels; nothing reads weights or changes the graph.
 
 Where a node belongs, its ``meta["nn_module_stack"]`` tells: the path of its last entry. A path that is no module that
-was called, such as that of a ModuleList, makes no level, and a module of a single call is that call. Two modules look
-the same when their calls, literals, shapes and edges are; names don't count. A level that holds more than max_items
-items even so, as that of a large graph without modules, is cut into runs: what repeats first, and then where the fewest
-values pass.
+was called, such as that of a ModuleList, makes no level, and a module of a single call is that call, unless just that
+module is asked for. Two modules look the same when their calls, literals, shapes and edges are; names don't count. A
+level that holds more than max_items items even so, as that of a large graph without modules, is cut into runs: what
+repeats first, and then where the fewest values pass.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastexport._graph import Graph
-from fastexport._node_facts import NodeFacts, Weight, class_name, graph_of, prefixes
+from fastexport._node_facts import NodeFacts, Result, Weight, class_name, graph_of, prefixes
 
 __all__ = ["Edge", "Item", "Level", "Levels", "Weight", "levels_of"]
+
+
+_MOST_NAMED = 10  # in a message
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +63,9 @@ class Item:
         module: of a call that is all there is of a module, its path below the level and its class.
         weights: what it uses of parameters and the like; not those of the items in it.
         subgraphs: name and level of each graph that the call runs, such as the branches of a cond.
+        fates: what becomes of the value in the end, ``becomes buffer cache``, where it is not merely returned; of an
+            input also the node that it becomes.
+        results: of an output of the graph, in order.
         size: nodes in it, with those of all members, without weights.
         index: its place in the items of its level.
     """
@@ -75,6 +81,8 @@ class Item:
     module: tuple[str, str] | None = None
     weights: Sequence[Weight] = ()
     subgraphs: Sequence[tuple[str, Level]] = ()
+    fates: Sequence[str] = ()
+    results: Sequence[Result] = ()
     size: int = 1
     index: int = -1
     place: int = -1  # of the node in the list of nodes
@@ -174,10 +182,12 @@ class Levels:
     Attributes:
         root: the level of the graph itself.
         all: every level, each before those below it; the levels of all members of blocks too.
+        modules: the paths of all modules with calls in them, of which not each has a level.
     """
 
-    def __init__(self, root: Level) -> None:
+    def __init__(self, root: Level, modules: Sequence[str]) -> None:
         self.root = root
+        self.modules = modules
         self.all: list[Level] = []
         self._found: dict[str, tuple[Level, Item]] | None = None
         waiting = [root]
@@ -189,19 +199,28 @@ class Levels:
             waiting += reversed(list(inside(level)))
 
     def at(self, path: str) -> Level:
-        """The level of that path.
+        """The level of that path: as `Level.path` has it, or without the nodes that run subgraphs, or in any subgraph.
+
+        A module of a single call, or one that only holds others, has a level when `levels_of` was asked for it.
 
         Raises:
             KeyError: there is none; the message names those that are like it.
         """
-        for level in self.all:
-            if level.path == path:
-                return level
+        exact = (level for level in self.all if level.path == path)
+        short = (level for level in self.all if path in _short_names(level))
+        found = next(exact, None) or next(short, None)
+        if found is not None:
+            return found
         import difflib
 
-        close = difflib.get_close_matches(path, [level.path for level in self.all], 3)
-        message = f"there is no module {path!r} that is more than one call"
-        raise KeyError(message + (f"; did you mean {', '.join(close)}?" if close else ""))
+        scopes = list(dict.fromkeys(level.scope for level in self.all if level.scope))
+        close = difflib.get_close_matches(path, [*self.modules, *scopes], 3)
+        message = f"there is no module or subgraph {path!r} with calls in it"
+        if close:
+            raise KeyError(f"{message}; did you mean {', '.join(close)}?")
+        known = [*scopes, *sorted(self.modules, key=lambda path: path.count("."))]
+        more = f", +{len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+        raise KeyError(f"{message}; there are {', '.join(known[:_MOST_NAMED])}{more}" if known else message)
 
     def find(self, name: str) -> tuple[Level, Item]:
         """The level and the item of a node; one in a subgraph by its path, ``cond/true_graph_0/add``.
@@ -226,13 +245,27 @@ def inside(level: Level) -> Iterator[Level]:
             yield sub
 
 
-def levels_of(g: Any, *, fold: bool = True, max_items: int = 150) -> Levels:
+def _short_names(level: Level) -> Iterator[str]:
+    """What else a level may be called: a subgraph by its name, a module by its path wherever it is."""
+    names = level.scope.split("/")[1::2] if level.scope else []
+    for dot in "./":
+        yield "/".join(part for part in (dot.join(names), level.module) if part)
+    yield _without_call(level.module)
+
+
+def _without_call(path: str) -> str:
+    """The path of a module without the mark of its second call and those behind it, ``conv@1``."""
+    return path.partition("@")[0]
+
+
+def levels_of(g: Any, *, fold: bool = True, max_items: int = 150, module: str | None = None) -> Levels:
     """The tree of levels of a graph.
 
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or one of torch's.
         fold: whether modules in a row that look the same become one block.
         max_items: how many items a level may hold before it is cut into runs.
+        module: a path that gets a level even when it is that of a single call, or of a module that only holds others.
 
     Raises:
         TypeError: g is none of these.
@@ -240,13 +273,14 @@ def levels_of(g: Any, *, fold: bool = True, max_items: int = 150) -> Levels:
     """
     if max_items < 2:
         raise ValueError(f"max_items is at least 2, not {max_items}")
-    builders = [_Builder(graph_of(g), "", fold, max_items)]
+    wanted = "" if module is None else module.rpartition("/")[2]
+    builders = [_Builder(graph_of(g), "", fold, max_items, wanted)]
     for builder in builders:  # of which there are more on the way
         builder.build()
         builders += builder.inner
     for builder in reversed(builders):  # what is inside first
         builder.finish()
-    return Levels(builders[0].root)
+    return Levels(builders[0].root, [path for builder in builders for path in builder.modules()])
 
 
 def value_at(item: Item, port: int) -> Item:
@@ -260,15 +294,17 @@ def value_at(item: Item, port: int) -> Item:
 class _Builder:
     """Makes the levels of one graph; those of its subgraphs are made by others."""
 
-    def __init__(self, graph: Graph, scope: str, fold: bool, max_items: int) -> None:
+    def __init__(self, graph: Graph, scope: str, fold: bool, max_items: int, wanted: str) -> None:
         self.graph = graph
         self.scope = scope
         self.fold = fold
         self.max_items = max_items
+        self.wanted = wanted  # path of a module that gets a level in any case
         self.facts = NodeFacts(graph)
         self.nodes = self.facts.nodes
         self.weights = self.facts.weights
         self.types = self.facts.types
+        self.totals: Counter[str] = Counter()  # by path: nodes in the module and below
         self.levels: dict[str, Level] = {}  # by path of any node
         self.keys: dict[Any, int] = {}
         self.root = Level(scope, "")
@@ -277,11 +313,11 @@ class _Builder:
     def build(self) -> None:
         """Make the levels with their items."""
         paths = self.facts.paths()
-        totals = self._totals(paths)
+        self.totals = self._totals(paths)
         self.levels[""] = self.root
         owner = self.graph.owning_module
         self.root.type = class_name(self.types.get("", "" if owner is None or self.scope else type(owner)))
-        items = self._items(paths, totals)
+        items = self._items(paths)
         self._wires(items)
 
     def finish(self) -> None:
@@ -289,6 +325,10 @@ class _Builder:
         from fastexport import _level_groups
 
         _level_groups.finish(self.root, self.keys, self.fold, self.max_items)
+
+    def modules(self) -> Iterator[str]:
+        """The paths of all modules with calls in them."""
+        return (f"{self.scope}/{path}" if self.scope else path for path in self.totals if path)
 
     def _totals(self, paths: list[str]) -> Counter[str]:
         """By path how many nodes lie in the module and below; "" for all that are no weights."""
@@ -299,21 +339,22 @@ class _Builder:
                 totals[part] += count
         return totals
 
-    def _level(self, path: str, totals: Counter[str]) -> Level:
+    def _level(self, path: str) -> Level:
         """The level that a node of a path is in: that of the innermost module that has one."""
         level = self.levels.get(path)
         if level is not None:
             return level
         level = self.root
         for part in prefixes(path):
-            if part in self.types and totals[part] > 1:
+            is_wanted = self.wanted and _without_call(part) == self.wanted
+            if is_wanted or (part in self.types and self.totals[part] > 1):
                 inner = self.levels.get(part)
                 level = inner if inner is not None else self._open(part, level)
             self.levels.setdefault(part, level)
         return level
 
     def _open(self, path: str, parent: Level) -> Level:
-        kind = class_name(self.types[path])
+        kind = class_name(self.types.get(path, ""))
         level = Level(self.scope, path, kind, parent)
         level.item = Item("module", _below(path, parent.module), kind, level=level)
         parent.body.append(level.item)
@@ -321,27 +362,41 @@ class _Builder:
 
     # -- items
 
-    def _items(self, paths: list[str], totals: Counter[str]) -> list[tuple[Item, Level] | None]:
+    def _items(self, paths: list[str]) -> list[tuple[Item, Level] | None]:
         """For each node that is no weight its item and its level."""
         items: list[tuple[Item, Level] | None] = []
+        fates = self._fates()
         for place, node in enumerate(self.nodes):
             if place in self.weights or place in self.facts.subgraphs:
                 items.append(None)
                 continue
             op = node.op
-            level = self.root if op in ("placeholder", "output") else self._level(paths[place], totals)
-            item = Item("node", node.name, text=self.facts.text(place), node=node, place=place)
+            level = self.root if op in ("placeholder", "output") else self._level(paths[place])
+            fate = fates.get(node.name, ())
+            item = Item("node", node.name, text=self.facts.text(place), node=node, place=place, fates=fate)
             if op == "placeholder":
                 item.kind = "input"
                 level.inputs.append(item)
             elif op == "output":
                 item.kind = "output"
+                item.results = self.facts.results
                 level.outputs.append(item)
             else:
                 self._describe(item, node, op, paths[place], level)
                 level.body.append(item)
             items.append((item, level))
         return items
+
+    def _fates(self) -> dict[str, list[str]]:
+        """By the name of a node what it becomes, or what becomes of it."""
+        fates: dict[str, list[str]] = {}
+        for result in self.facts.results:
+            if result.node is None or result.group == "out":
+                continue
+            fates.setdefault(result.node.name, []).append(result.text)
+            if result.input is not None and result.group == "mutation":
+                fates.setdefault(result.input, []).append(f"becomes {result.node.name}")
+        return fates
 
     def _describe(self, item: Item, node: Any, op: str, path: str, level: Level) -> None:
         target = node.target
@@ -372,19 +427,21 @@ class _Builder:
             if found is None:
                 continue
             item, level = found
+            weights = []
             for used in self.facts.rows[place][1]:
                 source = items[used]
                 if source is not None:
                     _level_groups.connect(used, (source[0], 0), source[1], (item, 0), level)
                 elif used in self.weights:
-                    item.weights = (*item.weights, self.weights[used])
+                    weights.append(self.weights[used])
                 else:
                     self._add_subgraph(item, level, self.facts.subgraphs[used])
+            item.weights = weights
 
     def _add_subgraph(self, item: Item, level: Level, name: str) -> None:
         scope = f"{self.scope}/{item.name}/{name}" if self.scope else f"{item.name}/{name}"
         graph = (self.graph.subgraphs or {})[name]
-        builder = _Builder(graph, scope, self.fold, self.max_items)
+        builder = _Builder(graph, scope, self.fold, self.max_items, self.wanted)
         builder.root.parent = level
         self.inner.append(builder)
         item.subgraphs = (*item.subgraphs, (name, builder.root))

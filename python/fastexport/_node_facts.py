@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastexport import _core
 from fastexport._dtypes import DType
@@ -19,12 +19,15 @@ from fastexport._tensor_meta import TensorMeta
 __all__ = [
     "ModulePaths",
     "NodeFacts",
+    "Result",
     "Weight",
     "class_name",
     "first_value",
     "graph_of",
+    "own_of",
     "parts_of",
     "prefixes",
+    "results_of",
     "target_text",
     "value_text",
     "value_text_in_file",
@@ -34,8 +37,20 @@ __all__ = [
 ]
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what torch notes for a node that belongs to no module
+_WRAPPERS = ("torch.export.", "torch.fx.")  # classes that torch puts round the module that it is given
 _MOST_PARTS = 100  # of a path: a file may say anything, and trees are walked by recursion
 _WEIGHT_KINDS = {1: "parameter", 2: "buffer", 3: "constant", 4: "custom object"}  # fe_input_kind of ir.h
+_RESULTS = (  # by the core's numbers, fe_output_kind of ir.h: what becomes of a result, and its group
+    ("returned", "out"),
+    ("returned as the loss", "out"),
+    ("becomes buffer", "mutation"),
+    ("is the gradient of parameter", "gradient"),
+    ("is the gradient of input", "gradient"),
+    ("becomes input", "mutation"),
+    ("becomes parameter", "mutation"),
+    ("returned as a token", "token"),
+)
+_OF_INPUTS = (4, 5)  # whose target is the name of an input, not the path of a weight
 _VALUES = ("val", "tensor_meta", "example_value")
 
 
@@ -48,12 +63,39 @@ class Weight:
         target: its path in the module, ``layers.0.weight``.
         kind: "parameter", "buffer", "constant", "custom object" or "attribute" (of a graph without a signature).
         text: its dtype and shape, or "".
+        becomes: the name of the node that it becomes in the end, or "".
     """
 
     name: str
     target: str
     kind: str
     text: str
+    becomes: str = ""
+
+
+class Result(NamedTuple):
+    """One of the results of a graph.
+
+    Attributes:
+        node: the node that it is; None: a constant.
+        value: the constant.
+        fate: what becomes of it: "returned", "becomes buffer", "is the gradient of parameter" and the like.
+        target: the path or name of the buffer, parameter or input, or "".
+        input: the name of the node that stands for that; None: there is none.
+        group: "out", which whoever calls the program gets, "mutation", "gradient" or "token".
+    """
+
+    node: Any
+    value: Any
+    fate: str
+    target: str
+    input: str | None
+    group: str
+
+    @property
+    def text(self) -> str:
+        """The fate with its target."""
+        return f"{self.fate} {self.target}".rstrip()
 
 
 class ModulePaths:
@@ -95,8 +137,18 @@ class ModulePaths:
             path, kind = entry
             if not isinstance(kind, str) or kind != _NO_MODULE:
                 last = path
-                self.types.setdefault(path, kind)
+                if path not in self.types or _is_wrapper(self.types[path]):
+                    self.types[path] = kind
         return last
+
+
+def _is_wrapper(kind: Any) -> bool:
+    """Whether a class is one of torch's own round the module, which has the same path."""
+    try:
+        name = kind if isinstance(kind, str) else f"{kind.__module__}."
+    except Exception:  # a user's object, which may do anything
+        return False
+    return name.startswith(_WRAPPERS)
 
 
 class NodeFacts:
@@ -109,6 +161,7 @@ class NodeFacts:
         types: the class of each module that was called, by its path; complete once `paths` was called.
         weights: the weights by place.
         subgraphs: by place of a get_attr the name of the graph that it gets.
+        results: what the graph gives back.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -129,6 +182,14 @@ class NodeFacts:
                 self.subgraphs[place] = node.target
             elif weight := weight_of(node, known):
                 self.weights[place] = Weight(node.name, *weight, self.text(place))
+        self.results = results_of(graph)
+        becomes = {
+            result.input: result.node.name
+            for result in self.results
+            if result.group == "mutation" and result.node is not None
+        }
+        for each in self.weights.values():
+            each.becomes = becomes.get(each.name, "")
 
     def text(self, place: int) -> str:
         """The dtype and shape of a node's value, ``f32[2, 8]``, or ""."""
@@ -172,15 +233,24 @@ def graph_of(g: Any) -> Graph:
     Raises:
         TypeError: it is none of ours or torch's.
     """
+    own = own_of(g)
+    return own if isinstance(own, Graph) else own.graph
+
+
+def own_of(g: Any) -> Any:
+    """A graph, module or program of ours, or a copy of torch's.
+
+    Raises:
+        TypeError: it is none of ours or torch's.
+    """
     from fastexport._passes import _own_graph
 
-    own = _own_graph(g)
-    if own is not None:
-        return own
+    if _own_graph(g) is not None:
+        return g
     if type(g).__module__ == "torch.export.exported_program":
         from fastexport import from_export
 
-        return from_export(g).graph
+        return from_export(g)
     return Graph.from_fx(g)
 
 
@@ -207,6 +277,38 @@ def weight_of(node: Any, known: dict[str, tuple[Any, ...]]) -> tuple[str, str] |
         return node.target, "attribute"
     row = known.get(node.name) if node.op == "placeholder" else None
     return None if row is None else (row[4] or node.name, _WEIGHT_KINDS[row[0]])
+
+
+def results_of(graph: Graph) -> list[Result]:
+    """The results of a graph in order: as its signature tells them, or else all that is in what it returns."""
+    values = [value for output in graph.find_nodes(op="output") for value in _leaves(output.args)]
+    signature = graph._signature()
+    if signature is None or len(signature[1]) != len(values):
+        return [_result(value, 0, "", None) for value in values]
+    inputs = {row[4]: row[1] for row in signature[0] if row[0] in _WEIGHT_KINDS and row[4] is not None}
+    return [
+        _result(value, kind, target or "", target if kind in _OF_INPUTS else inputs.get(target))
+        for value, (kind, _, _, _, target, *_) in zip(values, signature[1], strict=True)
+    ]
+
+
+def _result(value: Any, kind: int, target: str, input_name: str | None) -> Result:
+    is_node = isinstance(value, _core.Node)
+    fate, group = _RESULTS[kind]
+    return Result(value if is_node else None, None if is_node else value, fate, target, input_name, group)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in tuples, lists and dicts, however they nest."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, tuple | list):
+            waiting += reversed(value)
+        elif isinstance(value, dict):
+            waiting += reversed(value.values())
+        else:
+            yield value
 
 
 def value_text_in_file(raw: str, node: Any) -> str:

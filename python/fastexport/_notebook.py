@@ -126,7 +126,7 @@ class View:
     """The report page of a program or graph, shown by a notebook in a frame of its own.
 
     The page is in the notebook itself, so that it is there when that is opened again, or exported. It is made when it
-    is first shown, and can do nothing outside its frame.
+    is first shown, and can do nothing outside its frame but give its picture to save.
 
     Args:
         shown: the program or graph.
@@ -156,8 +156,10 @@ class View:
 
         bundle = {"text/plain": repr(self)}
         if options().display_html:
-            frame = f'<iframe sandbox="allow-scripts" style="{self._style}" srcdoc="{escape(self.html())}"></iframe>'
-            bundle["text/html"] = frame
+            rights = "allow-scripts allow-downloads"  # the picture can be saved; the notebook can't be reached
+            bundle["text/html"] = (
+                f'<iframe sandbox="{rights}" style="{self._style}" srcdoc="{escape(self.html())}"></iframe>'
+            )
         return bundle
 
     def __repr__(self) -> str:

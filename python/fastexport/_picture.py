@@ -7,10 +7,11 @@ styles out. What a box or an edge is, its title element tells, which browsers sh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastexport._levels import Item, Level
+from fastexport._node_facts import Result, Weight
 from fastexport._placing import (
     PAD,
     PILE,
@@ -22,6 +23,7 @@ from fastexport._placing import (
     Placed,
     Route,
     place,
+    results_text,
     short_name,
     text_width,
     visible,
@@ -30,6 +32,7 @@ from fastexport._placing import (
 _MARGIN = 20.0
 _HEADER = 52.0
 _LONGEST = 400  # characters of a call in a tooltip
+_MOST_LINES = 20  # for values or weights in a tooltip
 
 # What an operator does, for the colour of its box; by its short name, without a trailing underscore.
 _FAMILIES = {
@@ -77,7 +80,6 @@ _INK = {  # text and lines: class, property, light, dark
     "tip": ("fill", "#8d96a5", "#6d7787"),
     "port": ("fill", "#a590db", "#7059ad"),
     "back": ("fill", "#ffffff", "#111318"),
-    "turned": ("stroke", "#c4453c", "#e87970"),
 }
 _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 
@@ -118,8 +120,9 @@ def svg(level: Level, depth: int = 1) -> str:
 def _heading(level: Level) -> tuple[str, str]:
     title = f"{level.path}: {level.type}" if level.path and level.type else level.path or level.type or "graph"
     calls = f"{level.size} {'node' if level.size == 1 else 'nodes'}"
-    results = sum(len(edge.ports) for edge in level.edges if level.items[edge.target].kind == "output")
-    return visible(title).replace("\n", " "), f"{calls}, {len(level.inputs)} in, {results} out"
+    of_graph = [result for item in level.outputs for result in item.results]
+    results = f"{len(level.outputs)} out" if level.item is not None else results_text(of_graph)
+    return visible(title).replace("\n", " "), f"{calls}, {len(level.inputs)} in, {results}"
 
 
 def _style() -> str:
@@ -180,21 +183,19 @@ def _route(route: Route) -> str:
         x, y = to_x, to_y
     goes_on = route.target.is_port or (route.target.parts and route.target.item.level is not None)
     tip = "" if goes_on else ' marker-end="url(#fe-tip)"'
-    turned = ' class="fe-turned" stroke-dasharray="5 3"' if route.turned else ""
+    turned = ' stroke-dasharray="5 3"' if route.turned else ""
     wide = ' stroke-width="2.2"' if len(route.values) > 1 else ""
-    told = "\n".join(f"{name}: {text}" if text else name for name, text in route.values[:20])
-    if len(route.values) > 20:
-        told += f"\n+{len(route.values) - 20} more"
+    told = "\n".join(_some(f"{name}: {text}" if text else name for name, text in route.values))
     return f'<path{turned}{wide}{tip} d="{"".join(steps)}">{_title(told)}</path>'
 
 
 def _bends(points: tuple[tuple[float, float], ...]) -> list[str]:
     """The way of an edge that goes upwards, behind its start."""
-    (x, y), (side, _), (_, top), (end, _) = points
-    below, above = _n(y + TURN), _n(top - TURN)
+    _, (x, low), (side, _), (_, high), (end, _), (_, y) = points
+    below, above = _n(low + TURN), _n(high - TURN)
     return [
-        f"C{_n(x)} {below} {_n(side)} {below} {_n(side)} {_n(y)}V{_n(top)}",
-        f"C{_n(side)} {above} {_n(end)} {above} {_n(end)} {_n(top)}",
+        f"V{_n(low)}C{_n(x)} {below} {_n(side)} {below} {_n(side)} {_n(low)}",
+        f"V{_n(high)}C{_n(side)} {above} {_n(end)} {above} {_n(end)} {_n(high)}V{_n(y)}",
     ]
 
 
@@ -225,7 +226,7 @@ def _box(box: Box) -> Iterator[str]:
                 f'height="{_n(height)}"/>'
             )
     shape = f'{paint} width="{_n(box.width)}" height="{_n(height)}"'
-    radius = _n(box.height / 2) if family == "end" and len(box.lines) == 1 else "10" if box.parts else "6"
+    radius = _n(box.height / 2) if family == "end" else "10" if box.parts else "6"
     dashes = ' stroke-dasharray="3 2"' if family == "check" else ""
     yield f'<rect rx="{radius}"{dashes} {shape}/>'
     if box.parts:
@@ -280,6 +281,13 @@ def _title(text: str) -> str:
     return f"<title>{_text(visible(text))}</title>"
 
 
+def _some(lines: Iterable[str]) -> list[str]:
+    """Lines of a tooltip, of many the first ones."""
+    told = list(lines)
+    more = len(told) - _MOST_LINES
+    return told if more <= 0 else [*told[:_MOST_LINES], f"+{more} more"]
+
+
 def _told(item: Item) -> str:
     """Everything there is to tell of an item, in lines."""
     lines = [item.name if item.kind != "block" else f"{item.name} ({item.count} alike)"]
@@ -289,11 +297,25 @@ def _told(item: Item) -> str:
         lines.append(item.text)
     if item.module:
         lines.append(f"module {item.module[0]}: {item.module[1]}" if item.module[1] else f"module {item.module[0]}")
+    lines += _some(item.fates)
+    lines += _some(map(_result, item.results))
     if item.kind == "node":
-        lines += [f"{weight.kind} {weight.target} {weight.text}".rstrip() for weight in item.weights]
+        lines += _some(map(_weight, item.weights))
         lines += _call(item.node)
         lines += _source(item.node)
     return "\n".join(lines)
+
+
+def _result(result: Result) -> str:
+    from fastexport._views import text_of
+
+    value = text_of(result.value)[:_LONGEST] if result.node is None else result.node.name
+    return f"{result.text}: {value}"
+
+
+def _weight(weight: Weight) -> str:
+    told = f"{weight.kind} {weight.target} {weight.text}".rstrip()
+    return f"{told}, becomes {weight.becomes}" if weight.becomes else told
 
 
 def _call(node: Any) -> list[str]:

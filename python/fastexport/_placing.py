@@ -16,20 +16,24 @@ Coordinates are those of the level's own picture, in pixels, y downwards; the pi
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from fastexport import _core
 from fastexport._levels import Edge, Item, Level, value_at
+from fastexport._node_facts import Result
 from fastexport._terminal import escape
 
 GAPS = (18.0, 12.0, 24.0)  # between boxes, beside edges that pass, between ranks
 TITLE = 26.0  # height of the band at the top of an open box
 PAD = 12.0  # round what is inside an open box
 TURN = 16.0  # height of the bends of an edge that goes upwards
-_LANES = 8  # for such edges, beside each other
 PILE = 6.0  # below a closed block, for the sheets under it
 _SIDE, _TOP, _BOTTOM = 10.0, 6.0, 7.0  # inside a box, beside and above and below the text
 _LEAST = 48.0  # width of a box
@@ -37,6 +41,8 @@ MOST_DEPTH = 100  # of levels in each other
 _MOST = 240.0  # width of a line, which is cut there
 _PORT = 8.0  # width that an edge takes where it passes the border of an open box
 _WEIGHTS = 3  # lines of weights in a box
+_FATES = 3  # lines of what becomes of its value
+_GROUPS = ("mutation", "gradient", "token")  # of results that the caller does not get
 
 SIZES = {"name": 12.0, "note": 10.5, "weight": 10.5}  # of the styles of lines, in pixels
 _HEIGHTS = {"name": 15.0, "note": 13.0, "weight": 13.0}
@@ -90,8 +96,8 @@ class Route:
         source, target: its boxes.
         values: name, and dtype and shape, of each value.
         points: from where it leaves to where it ends; between two of the same x it goes straight, otherwise it bends.
-        turned: it goes upwards, as one of a circle of modules that need each other's results: of its four points the
-            first two, and the last two, are the ends of bends of 180 degrees, below and above them.
+        turned: it goes upwards, as one of a circle of modules that need each other's results. It has six points: down
+            below its rank, in a bend of 180 degrees to the side, up, in another bend to where it comes down.
     """
 
     source: Box
@@ -143,22 +149,66 @@ def place(level: Level, depth: int = 1, *, ports: bool = False) -> Placed:
     return placed
 
 
-def _go_round(placed: Placed, ways: list[_Way], room: float) -> None:
-    """Draw edges that go upwards along the right side, with room for their bends above and below the picture."""
+@dataclass(slots=True)
+class _Row:
+    """What a rank takes: boxes, and edges that pass."""
+
+    top: float = math.inf
+    bottom: float = -math.inf
+    left: float = math.inf
+    right: float = -math.inf
+
+    def widen(self, left: float, right: float) -> None:
+        self.left = min(self.left, left)
+        self.right = max(self.right, right)
+
+
+def _rows(placed: Placed) -> dict[int, _Row]:
+    """The rows by rank, from top to bottom."""
+    rows: dict[int, _Row] = {rank: _Row() for rank in sorted({box.rank for box in placed.boxes})}
     for box in placed.boxes:
-        box.y += room
+        row = rows[box.rank]
+        row.top, row.bottom = min(row.top, box.y), max(row.bottom, box.y + box.height)
+        row.widen(box.x, box.x + box.width)
+    in_order = list(rows.values())
+    tops = [row.top - 0.5 for row in in_order]
     for route in placed.routes:
-        route.points = tuple((x, y + room) for x, y in route.points)
-    placed.height += 2 * room
-    right = placed.width
-    for i, (a, b, a_x, b_x, values) in enumerate(ways):
+        for x, y in route.points:
+            in_order[max(bisect_right(tops, y) - 1, 0)].widen(x, x)
+    return rows
+
+
+def _go_round(placed: Placed, ways: list[_Way], room: float) -> None:
+    """Draw edges that go upwards beside what is between their ends, with room above and below the picture for bends.
+
+    Each goes round on the side that is nearer, the shorter ones inside of the longer.
+    """
+    rows = _rows(placed)
+    left, right = 0.0, placed.width
+
+    def length(way: _Way) -> tuple[int, float]:
+        source, target = placed.boxes[way[0]], placed.boxes[way[1]]
+        return abs(source.rank - target.rank), min(source.x, right - source.x)
+
+    for a, b, a_x, b_x, values in sorted(ways, key=length):
         source, target = placed.boxes[a], placed.boxes[b]
-        side = right + GAPS[1] * (1 + i % _LANES)
-        start = source.x + source.width / 2 + a_x, source.y + source.height
-        end = target.x + target.width / 2 + b_x, target.y
-        points = (start, (side, start[1]), (side, end[1]), end)
+        below, above = rows[source.rank].bottom, rows[target.rank].top
+        start, end = source.x + source.width / 2 + a_x, target.x + target.width / 2 + b_x
+        low, high = sorted((source.rank, target.rank))
+        passed = [row for rank, row in rows.items() if low <= rank <= high]
+        sides = min(row.left for row in passed) - GAPS[1], max(row.right for row in passed) + GAPS[1]
+        side = min(sides, key=lambda x: abs(start - x) + abs(end - x))
+        for row in passed:
+            row.widen(side, side)
+        left, right = min(left, side - 2), max(right, side + 2)
+        bends = (start, below), (side, below), (side, above), (end, above)
+        points = ((start, source.y + source.height), *bends, (end, target.y))
         placed.routes.append(Route(source, target, values, points, True))
-        placed.width = max(placed.width, side + 2)
+    placed.width, placed.height = right - left, placed.height + 2 * room
+    for box in placed.boxes:
+        box.x, box.y = box.x - left, box.y + room
+    for route in placed.routes:
+        route.points = tuple((x - left, y + room) for x, y in route.points)
 
 
 def depths_inside(level: Level, depth: int) -> list[int]:
@@ -286,10 +336,23 @@ def item_lines(item: Item) -> Iterator[tuple[str, str]]:
     for note in _notes(item):
         yield note, "note"
     names = [weight.target.rpartition(".")[2] for weight in item.weights]
-    for name, weight in zip(names, item.weights[:_WEIGHTS], strict=False):
+    count = _shown(names, _WEIGHTS)
+    for name, weight in zip(names, item.weights[:count], strict=False):
         yield f"{name if names.count(name) == 1 else weight.target} {weight.text}".rstrip(), "weight"
-    if len(item.weights) > _WEIGHTS:
-        yield f"+{len(item.weights) - _WEIGHTS} more", "weight"
+    if len(names) > count:
+        yield f"+{len(names) - count} more", "weight"
+
+
+def results_text(results: Sequence[Result]) -> str:
+    """How many results there are: what the caller gets, and mutations and the like apart, ``5 out, 3 mutations``."""
+    groups = Counter(result.group for result in results)
+    others = (f"{groups[name]} {name}{'s' if groups[name] > 1 else ''}" for name in _GROUPS if groups[name])
+    return ", ".join((f"{groups['out']} out", *others))
+
+
+def _shown(lines: Sequence[str], most: int) -> int:
+    """How many of the lines to show, with "+N more" under them; "+1 more" would take as much room as the last one."""
+    return most if len(lines) > most + 1 else len(lines)
 
 
 def _notes(item: Item) -> Iterator[str]:
@@ -307,6 +370,12 @@ def _notes(item: Item) -> Iterator[str]:
             yield short_name(item.type)
         if item.text:
             yield item.text
+        count = _shown(item.fates, _FATES)
+        yield from item.fates[:count]
+        if len(item.fates) > count:
+            yield f"+{len(item.fates) - count} more"
+        if any(result.group != "out" for result in item.results):
+            yield results_text(item.results)
         if item.subgraphs:
             yield f"runs {', '.join(name for name, _ in item.subgraphs)}"
 
@@ -356,7 +425,7 @@ def _cut(text: str, size: float, bold: bool = False) -> str:
     text = visible(text).replace("\n", " ").replace("\t", " ")
     if text_width(text, size, bold) <= _MOST:
         return text
-    text = text[:200]
-    while text_width(text + "…", size, bold) > _MOST:
-        text = text[:-1]
-    return text + "…"
+    room = _MOST - text_width("…", size, bold)
+    widths = accumulate(text_width(char, size, bold) for char in text)
+    end = next(i for i, width in enumerate(widths) if width > room)
+    return text[:end] + "…"

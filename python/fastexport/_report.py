@@ -19,7 +19,7 @@ from typing import Any
 
 from fastexport._html import escape
 
-_SCRIPTS = ("data.js", "colours.js", "layout.js", "view.js", "panel.js", "search.js", "page.js")
+_SCRIPTS = ("data.js", "colours.js", "layout.js", "view.js", "picture.js", "panel.js", "search.js", "page.js")
 _PAGE = Path(__file__).parent / "_page"
 
 
@@ -86,7 +86,7 @@ def report_html(
 
     with no_collection():
         data = data_of(program, other, findings, fold, names)
-        packed = base64.b64encode(zlib.compress(json_text(data), 9)).decode()
+        packed = base64.b64encode(zlib.compress(json_text(data), 8)).decode()
     html, style, script = _sources()
     parts = {
         "title": escape(" → ".join(one["name"] for one in data["programs"])),

@@ -1,9 +1,8 @@
-r"""What the report page knows of programs: their nodes, levels, findings and differences, as compact JSON.
+"""What the report page knows of programs: their nodes, levels, findings and differences, as compact JSON.
 
-Every text is in one table, made visible (`_terminal.escape`): a name can't hide or turn round what stands beside it.
-Nodes are columns of a table, in the order of the graphs; a node is told by its place there. References in arguments
-are written ``\x02N\x02``, N places back, so that layers which look the same share their texts. What the page makes of
-it, ``_page/data.js`` tells, and the two go together.
+Every text is in one table, made visible (`_placing.visible`): a name can't hide or turn round what stands beside it.
+Nodes are columns of a table (`_report_nodes`), in the order of the graphs; a node is told by its place there. What the
+page makes of it, ``_page/data.js`` tells, and the two go together.
 """
 
 from __future__ import annotations
@@ -13,35 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fastexport import _core
-from fastexport._diff import NOWHERE, _describe, compare_nodes, diff
+from fastexport._diff import NOWHERE, compare_nodes, diff
 from fastexport._graph import Graph
 from fastexport._levels import Item, Level, Levels, levels_of
-from fastexport._node_facts import _VALUES
+from fastexport._node_facts import own_of
 from fastexport._picture import _COLOURS, _family
-from fastexport._placing import GAPS, SIZES, item_lines, text_width
-from fastexport._terminal import escape
-from fastexport._views import _argument_names, _target, text_of, value_text
-
-_MOST_TEXT = 2000  # characters of an argument or of meta
-_MOST_NAME = 50_000  # characters of a name or path, which can be searched for
-_KNOWN_META = (*_VALUES, "stack_trace", "nn_module_stack")
-REF, ARG, NAME = "\x02", "\x1f", "\x1e"  # round a reference, between arguments, behind the name of one
+from fastexport._placing import GAPS, SIZES, item_lines, text_width, visible
+from fastexport._report_nodes import NodeTable, Steps, Texts
+from fastexport._views import _target, text_of
 
 
 def data_of(
     program: Any, other: Any, findings: Iterable[Any] | None, fold: bool, names: Sequence[str]
 ) -> dict[str, Any]:
     """All that the page shows; see `fastexport.report`."""
-    texts = _Texts()
-    sides = [_Side(_own(program), texts, fold)]
+    texts = Texts()
+    sides = [_Side(own_of(program), texts, fold)]
     if other is not None:
-        sides.append(_Side(_own(other), texts, fold))
+        sides.append(_Side(own_of(other), texts, fold))
     known = ("program",) if other is None else ("before", "after")
     told = [*names, *known[len(names) :]]
-    programs = [side.data(escape(str(name))) for side, name in zip(sides, told, strict=False)]
-    programs[0]["findings"] = sides[0].findings(findings)
-    for side, data in zip(sides[1:], programs[1:], strict=True):
-        data["findings"] = side.findings(None if findings is None else ())
+    given = [findings, None if findings is None else ()]
+    programs = [side.data(visible(str(name)), faults) for side, name, faults in zip(sides, told, given, strict=False)]
     return {
         "programs": programs,
         "diff": _diff(sides[0], sides[1], texts) if other is not None else None,
@@ -54,63 +46,6 @@ def data_of(
 def json_text(data: dict[str, Any]) -> bytes:
     """The data as JSON in ASCII."""
     return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _own(g: Any) -> Any:
-    """A graph, module or program of ours."""
-    from fastexport._passes import _own_graph
-
-    if _own_graph(g) is not None:
-        return g
-    if type(g).__module__ == "torch.export.exported_program":
-        from fastexport import from_export
-
-        return from_export(g)
-    return Graph.from_fx(g)
-
-
-class _Texts(dict[str, int]):
-    """Texts with their places in the table, and the stack traces."""
-
-    def __init__(self) -> None:
-        self.traces: list[list[int]] = []  # file, line, function and code of each frame
-        self._traces: dict[str, int] = {}
-        self._outside: dict[str, int] = {}
-        self("")
-
-    def __call__(self, text: str) -> int:
-        """The place of a text."""
-        return self.setdefault(text, len(self))
-
-    def outside(self, text: str) -> int:
-        """The place of a text that a file or user gave."""
-        place = self._outside.get(text)
-        if place is None:
-            place = self._outside[text] = self(_shown(text, _MOST_TEXT))
-        return place
-
-    def name(self, text: str) -> int:
-        """The place of a name that a file or user gave."""
-        return self.outside(text) if len(text) <= _MOST_TEXT else self(_shown(text, _MOST_NAME))
-
-    def trace(self, text: Any) -> int:
-        """The place of a stack trace; -1: there is none."""
-        if not isinstance(text, str):
-            return -1
-        place = self._traces.get(text)
-        if place is None:
-            from fastexport._findings import frames_of
-
-            place = self._traces[text] = len(self.traces)
-            frames = [
-                (self.outside(f.file), f.line, self.outside(f.function), self.outside(f.code)) for f in frames_of(text)
-            ]
-            self.traces.append([number for frame in frames for number in frame])
-        return place
-
-
-def _shown(text: str, most: int) -> str:
-    return escape(text) if len(text) <= most else f"{escape(text[:most])}… +{len(text) - most:,} characters"
 
 
 # ---- one program -----------------------------------------------------------------------------------------------------
@@ -127,7 +62,7 @@ class _Scope(NamedTuple):
 class _Side:
     """One program."""
 
-    def __init__(self, program: Any, texts: _Texts, fold: bool) -> None:
+    def __init__(self, program: Any, texts: Texts, fold: bool) -> None:
         self.program = program
         self.graph: Graph = program if isinstance(program, Graph) else program.graph
         self.texts = texts
@@ -150,10 +85,11 @@ class _Side:
                     graphs[inner.scope] = (found[level.scope].graph.subgraphs or {})[name]
         return found
 
-    def data(self, name: str) -> dict[str, Any]:
-        """The program for the page, but for its findings."""
+    def data(self, name: str, findings: Iterable[Any] | None) -> dict[str, Any]:
+        """The program for the page."""
         return {
             "name": name,
+            "findings": self.findings(findings),  # first: to check meta that waits in the file is much quicker
             "facts": [[self.texts.outside(key), self.texts.outside(text)] for key, text in self._facts()],
             **self._nodes(),
             **_levels(self),
@@ -199,50 +135,45 @@ class _Side:
     # -- nodes
 
     def _nodes(self) -> dict[str, Any]:
-        texts = self.texts
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("name", "op", "target", "value", "args", "trace", "stack", "meta")
-        }
-        values: dict[int, tuple[int, Any]] = {}  # by identity, which they keep while they are here
-        targets: dict[int, tuple[int, list[str], Any]] = {}
-        stacks: dict[Any, int] = {}  # by the text in the file
+        table = NodeTable(self.texts)
         for scope in self.scopes.values():
-            places = {node: scope.start + i for i, node in enumerate(scope.nodes)}
-            raw_stacks = [row[2] for row in _core.level_facts(scope.graph)]
-            for (node, place), raw in zip(places.items(), raw_stacks, strict=True):
-                meta, target = node.meta, node.target
-                if id(target) not in targets:
-                    targets[id(target)] = texts.name(_target(node)), _argument_names(node), target
-                value = next((meta[key] for key in _VALUES if key in meta), None)
-                if id(value) not in values:
-                    values[id(value)] = texts.outside(_value(value)), value
-                stack = stacks.get(raw) if isinstance(raw, str) else None
-                if stack is None:
-                    stack = stacks[raw] = texts(_stack(node))
-                columns["name"].append(texts.name(node.name))
-                columns["op"].append(texts(node.op))
-                columns["target"].append(targets[id(target)][0])
-                columns["value"].append(values[id(value)][0])
-                columns["args"].append(texts(_arguments(node, targets[id(target)][1], place, places)))
-                columns["trace"].append(texts.trace(meta.get("stack_trace")))
-                columns["stack"].append(stack)
-                columns["meta"].append(texts(_meta(meta)))
+            table.add(scope.graph, scope.nodes, scope.start)
         return {
-            "nodes": columns,
+            "nodes": {name: list(map(Steps(), column)) for name, column in table.columns.items()},
             "weights": self._weights(),
-            "scopes": [[texts.outside(path), scope.start] for path, scope in self.scopes.items()],
+            "results": self._results(),
+            "scopes": [[self.texts.outside(path), scope.start] for path, scope in self.scopes.items()],
             "status": self._status(),
         }
 
     def _weights(self) -> list[list[int]]:
-        """Place, kind and target of each node that is a weight."""
-        rows = {}
+        """Columns for the nodes that are weights: place, kind and target."""
+        rows: dict[int, tuple[int, int, int]] = {}
         for level in self.levels.all:
             for item in level.items:
                 for weight in item.weights:
                     place = self.scopes[level.scope].start + self._places(level.scope)[weight.name]
-                    rows[place] = [place, self.texts(weight.kind), self.texts.name(weight.target)]
-        return list(rows.values())
+                    rows[place] = place, self.texts(weight.kind), self.texts.name(weight.target)
+        return [list(map(Steps(), column)) for column in zip(*rows.values(), strict=True)]
+
+    def _results(self) -> list[list[int]]:
+        """For each result of a graph the place of its output, that of the result or -1, the text of a constant, what
+        becomes of it, its target, the place of the input that stands for that or -1, and its group."""
+        outside = self.texts.outside
+        return [
+            [
+                self.place(level, item),
+                -1 if result.node is None else self.find(result.node.name, level.scope),
+                outside(text_of(result.value) if result.node is None else ""),
+                outside(result.fate),
+                self.texts.name(result.target),
+                -1 if result.input is None else self.find(result.input, level.scope),
+                outside(result.group),
+            ]
+            for level in self.levels.all
+            for item in level.outputs
+            for result in item.results
+        ]
 
     def _status(self) -> list[list[int]]:
         """Place and status of each node of a quantized graph."""
@@ -285,62 +216,12 @@ class _Side:
         ]
 
 
-def _value(value: Any) -> str:
-    """All facts of the value of a node, behind the short form of them, which is a line of its own."""
-    if value is None:
-        return ""
-    try:
-        short, long = value_text(value), _describe(value) or ""
-    except Exception:  # an object of a user's
-        return f"<{type(value).__name__}>"
-    long = long.removeprefix(short).removeprefix(", ") if short else long
-    return f"{short}\n{long}" if long else short
-
-
-def _arguments(node: Any, names: list[str], place: int, places: dict[Any, int]) -> str:
-    pairs = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(node.args)]
-    pairs += [(str(key), value) for key, value in node.kwargs.items()]
-    return ARG.join(f"{_shown(name, 200)}{NAME}{_argument(value, place, places)}" for name, value in pairs)
-
-
-def _argument(value: Any, place: int, places: dict[Any, int]) -> str:
-    if isinstance(value, _core.Node):
-        return f"{REF}{place - places[value]}{REF}" if value in places else _shown(value.name, 200)
-    if isinstance(value, tuple | list) and len(value) <= 200:
-        inner = ", ".join(_argument(item, place, places) for item in value)
-        if isinstance(value, list):
-            return f"[{inner}]"
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, dict) and len(value) <= 200:
-        return "{" + ", ".join(f"{_quoted(key)}: {_argument(item, place, places)}" for key, item in value.items()) + "}"
-    if isinstance(value, slice):
-        return f"slice({', '.join(_argument(part, place, places) for part in (value.start, value.stop, value.step))})"
-    return _quoted(value)
-
-
-def _quoted(value: Any) -> str:
-    try:
-        return _shown(repr(value) if isinstance(value, str) else str(value), _MOST_TEXT)
-    except Exception:  # an object of a user's
-        return f"<{type(value).__name__}>"
-
-
-def _stack(node: Any) -> str:
-    from fastexport._tree import modules_of
-
-    return ARG.join(f"{_shown(path, 400)}{NAME}{_shown(kind, 400)}" for path, kind in modules_of(node))
-
-
-def _meta(meta: Any) -> str:
-    pairs = [(text_of(key), value) for key, value in meta.items() if key not in _KNOWN_META]
-    return ARG.join(f"{_shown(key, 200)}{NAME}{_shown(text_of(value), 500)}" for key, value in pairs)
-
-
 # ---- levels ----------------------------------------------------------------------------------------------------------
 
 
 def _levels(side: _Side) -> dict[str, Any]:
     """The levels for the page, and the shapes of their pictures, which those that look the same share."""
+    step = Steps()
     shapes: dict[Any, int] = {}
     drawn: list[list[Any]] = []
     levels = []
@@ -358,7 +239,7 @@ def _levels(side: _Side) -> dict[str, Any]:
                 -1 if level.parent is None else level.parent.index,
                 len(level.inputs),
                 len(level.outputs),
-                [_item(side, level, item) for item in level.items],
+                [_item(side, level, item, step) for item in level.items],
             ]
         )
     return {"levels": levels, "shapes": drawn}
@@ -367,13 +248,13 @@ def _levels(side: _Side) -> dict[str, Any]:
 _KINDS = ("node", "module", "block", "run")
 
 
-def _item(side: _Side, level: Level, item: Item) -> Any:
+def _item(side: _Side, level: Level, item: Item, step: Steps) -> Any:
     """An input or output is the place of its node; others are lists, begun by their kind."""
     outside = side.texts.outside
     if item.kind in ("input", "output"):
-        return side.place(level, item)
+        return step(side.place(level, item))
     if item.kind == "node":
-        row: list[Any] = [0, side.place(level, item), outside(_family(item)), outside(item.text)]
+        row: list[Any] = [0, step(side.place(level, item)), outside(_family(item)), outside(item.text)]
         if item.module or item.subgraphs:
             row.append([outside(text) for text in item.module or ()])
         if item.subgraphs:
@@ -437,7 +318,7 @@ def _passes(points: Sequence[tuple[float, float]], start: int, end: int, rows: d
 # ---- two programs ----------------------------------------------------------------------------------------------------
 
 
-def _diff(a: _Side, b: _Side, texts: _Texts) -> dict[str, Any]:
+def _diff(a: _Side, b: _Side, texts: Texts) -> dict[str, Any]:
     """What differs: for each node of b the place of its partner in a or -1, and the changes in order."""
     found = diff(a.program, b.program)
     pairs = [-1] * b.count

@@ -38,9 +38,9 @@ static uint32_t first_point(const fe_layout *l, uint32_t e)
     return e ? l->ends[e - 1] : 0;
 }
 
-static double middle_x(const picture *p, const fe_layout *l, uint32_t box)
+static double middle_x(const fe_layout_input *in, const fe_layout *l, uint32_t box)
 {
-    return l->corners[box].x + p->boxes[box].width / 2;
+    return l->corners[box].x + in->boxes[box].width / 2;
 }
 
 static void check_boxes(const picture *p, const fe_layout *l)
@@ -62,10 +62,11 @@ static void check_boxes(const picture *p, const fe_layout *l)
     }
 }
 
-/* Each edge starts and ends at its boxes, goes down (or up, when it was turned) and cuts through no box. */
-static void check_edge(const picture *p, const fe_layout *l, uint32_t e, bool routed)
+/* Each edge starts and ends at its boxes, goes down (or up, when it was turned) and, when it is routed,
+ * cuts through no box. */
+static void check_edge(const fe_layout_input *in, const fe_layout *l, uint32_t e, bool routed)
 {
-    const fe_layout_edge *edge = &p->edges[e];
+    const fe_layout_edge *edge = &in->edges[e];
     uint32_t start = first_point(l, e), end = l->ends[e];
     uint32_t upper = l->turned[e] ? edge->to : edge->from, lower = l->turned[e] ? edge->from : edge->to;
 
@@ -76,23 +77,23 @@ static void check_edge(const picture *p, const fe_layout *l, uint32_t e, bool ro
     CHECK(end - start >= 2 && l->ranks[upper] < l->ranks[lower]);
     const fe_layout_point *top = &l->points[l->turned[e] ? end - 1 : start],
                           *bottom = &l->points[l->turned[e] ? start : end - 1];
-    CHECK(fabs(top->y - l->corners[upper].y - p->boxes[upper].height) < 1e-6);
-    CHECK(fabs(top->x - middle_x(p, l, upper) - (l->turned[e] ? edge->to_x : edge->from_x)) < 1e-6);
+    CHECK(fabs(top->y - l->corners[upper].y - in->boxes[upper].height) < 1e-6);
+    CHECK(fabs(top->x - middle_x(in, l, upper) - (l->turned[e] ? edge->to_x : edge->from_x)) < 1e-6);
     CHECK(fabs(bottom->y - l->corners[lower].y) < 1e-6);
-    CHECK(fabs(bottom->x - middle_x(p, l, lower) - (l->turned[e] ? edge->from_x : edge->to_x)) < 1e-6);
+    CHECK(fabs(bottom->x - middle_x(in, l, lower) - (l->turned[e] ? edge->from_x : edge->to_x)) < 1e-6);
     for (uint32_t i = start; i + 1 < end; i++) {
         const fe_layout_point *a = &l->points[i], *b = a + 1;
         CHECK(l->turned[e] ? b->y <= a->y + 1e-6 : b->y >= a->y - 1e-6);
-        for (uint32_t v = 0; routed && a->x == b->x && v < p->in.box_count; v++) {
+        for (uint32_t v = 0; routed && a->x == b->x && v < in->box_count; v++) {
             double low = fmin(a->y, b->y), high = fmax(a->y, b->y), box = l->corners[v].y;
-            bool apart = a->x <= l->corners[v].x || a->x >= l->corners[v].x + p->boxes[v].width;
+            bool apart = a->x <= l->corners[v].x || a->x >= l->corners[v].x + in->boxes[v].width;
             CHECK(v == edge->from || v == edge->to || apart || high <= box + 1e-6 ||
-                  low >= box + p->boxes[v].height - 1e-6);
+                  low >= box + in->boxes[v].height - 1e-6);
         }
     }
 }
 
-static void check_layout(const picture *p, bool routed)
+static void check_layout(const picture *p)
 {
     fe_layout l, again;
     fe_error err;
@@ -100,7 +101,7 @@ static void check_layout(const picture *p, bool routed)
     DO(fe_layout_make(&p->in, &fe_libc_allocator, &l, &err));
     check_boxes(p, &l);
     for (uint32_t e = 0; e < p->in.edge_count; e++)
-        check_edge(p, &l, e, routed);
+        check_edge(&p->in, &l, e, true);
     DO(fe_layout_make(&p->in, &fe_libc_allocator, &again, &err));
     CHECK(!l.corners || memcmp(l.corners, again.corners, p->in.box_count * sizeof *l.corners) == 0);
     CHECK_INT(l.point_count, again.point_count);
@@ -136,7 +137,7 @@ static void test_chain_is_straight(void)
     DO(fe_layout_make(&p.in, &fe_libc_allocator, &l, &err));
     for (uint32_t b = 0; b < 6; b++) {
         CHECK_INT(l.ranks[b], b);
-        CHECK(middle_x(&p, &l, b) == 45);
+        CHECK(middle_x(&p.in, &l, b) == 45);
     }
     CHECK_INT(l.point_count, 10);
     CHECK(l.width == 90 && l.height == 6 * 20 + 5 * 20);
@@ -155,10 +156,10 @@ static void test_skip(void)
         edge(&p, b, b + 1);
     edge(&p, 0, 5);
     DO(fe_layout_make(&p.in, &fe_libc_allocator, &l, &err));
-    CHECK(middle_x(&p, &l, 1) == middle_x(&p, &l, 4));
+    CHECK(middle_x(&p.in, &l, 1) == middle_x(&p.in, &l, 4));
     CHECK_INT(l.ends[5] - l.ends[4], 4); /* down to the side, straight, and back */
     fe_layout_clear(&l);
-    check_layout(&p, true);
+    check_layout(&p);
 }
 
 static void test_circle(void)
@@ -175,7 +176,7 @@ static void test_circle(void)
     DO(fe_layout_make(&p.in, &fe_libc_allocator, &l, &err));
     CHECK(!l.turned[0] && !l.turned[1] && l.turned[2] && !l.turned[3]);
     fe_layout_clear(&l);
-    check_layout(&p, true);
+    check_layout(&p);
 }
 
 static void test_source_comes_down(void)
@@ -194,6 +195,29 @@ static void test_source_comes_down(void)
     fe_layout_clear(&l);
 }
 
+/* Weights that are unpacked beside a chain leave it straight, as near to it as they can stand. */
+static void test_sources_stand_aside(void)
+{
+    picture p;
+    fe_layout l;
+    fe_error err;
+
+    start(&p, 10);
+    for (uint32_t b = 0; b < 6; b++)
+        edge(&p, b, b + 1);
+    for (uint32_t b = 0; b < 3; b++)
+        edge(&p, 7 + b, 2 * b + 2);
+    DO(fe_layout_make(&p.in, &fe_libc_allocator, &l, &err));
+    for (uint32_t b = 1; b < 7; b++)
+        CHECK(middle_x(&p.in, &l, b) == middle_x(&p.in, &l, 0));
+    for (uint32_t b = 7; b < 10; b++) {
+        CHECK_INT(l.ranks[b], 2 * (b - 7) + 1);
+        CHECK(fabs(middle_x(&p.in, &l, b) - middle_x(&p.in, &l, 0)) == 40 + p.in.gaps.box_gap);
+    }
+    fe_layout_clear(&l);
+    check_layout(&p);
+}
+
 static void test_edges_of_one_point_share_their_way(void)
 {
     picture p;
@@ -209,9 +233,9 @@ static void test_edges_of_one_point_share_their_way(void)
     double x = l.points[l.ends[7]].x;
     for (uint32_t e = 7; e < 12; e++)
         CHECK(l.points[l.ends[e - 1] + 1].x == l.points[l.ends[6] + 1].x);
-    CHECK(x == middle_x(&p, &l, 0));
+    CHECK(x == middle_x(&p.in, &l, 0));
     fe_layout_clear(&l);
-    check_layout(&p, true);
+    check_layout(&p);
 }
 
 static void test_ports(void)
@@ -228,10 +252,11 @@ static void test_ports(void)
     p.edges[2] = (fe_layout_edge){1, 3, 60, 0};
     p.in.edge_count = 3;
     DO(fe_layout_make(&p.in, &fe_libc_allocator, &l, &err));
-    CHECK(middle_x(&p, &l, 0) == middle_x(&p, &l, 1) - 60 && middle_x(&p, &l, 2) == middle_x(&p, &l, 1) + 60);
-    CHECK(middle_x(&p, &l, 3) == middle_x(&p, &l, 2));
+    CHECK(middle_x(&p.in, &l, 0) == middle_x(&p.in, &l, 1) - 60 &&
+          middle_x(&p.in, &l, 2) == middle_x(&p.in, &l, 1) + 60);
+    CHECK(middle_x(&p.in, &l, 3) == middle_x(&p.in, &l, 2));
     fe_layout_clear(&l);
-    check_layout(&p, true);
+    check_layout(&p);
 }
 
 /* Two layers that cross in the order of their numbers, and need not. */
@@ -272,7 +297,7 @@ static void check_random(uint64_t *state, uint32_t boxes, uint32_t edges, bool f
         edge(&p, a, b);
         p.edges[i].from_x = (double)(next_random(state) % 3) * p.boxes[a].width / 4 - p.boxes[a].width / 4;
     }
-    check_layout(&p, true);
+    check_layout(&p);
     for (uint32_t b = 0; b < boxes; b++) {
         bool in = false, out = false;
         for (uint32_t i = 0; i < p.in.edge_count; i++) {
@@ -281,7 +306,7 @@ static void check_random(uint64_t *state, uint32_t boxes, uint32_t edges, bool f
         }
         p.boxes[b].rank = (uint8_t)(out && !in ? FE_LAYOUT_FIRST : in && !out ? FE_LAYOUT_LAST : FE_LAYOUT_ANY);
     }
-    check_layout(&p, true);
+    check_layout(&p);
 }
 
 static void test_random(void)
@@ -313,7 +338,7 @@ static void check_large(uint32_t (*from)(uint32_t), uint32_t (*to)(uint32_t), ui
     const fe_layout_input in = {boxes, edges, LARGE, count, SOME_GAPS};
     DO(fe_layout_make(&in, &fe_libc_allocator, &l, &err));
     for (uint32_t e = 0; e < count; e++)
-        CHECK(edges[e].from == edges[e].to || l.ranks[edges[e].from] < l.ranks[edges[e].to] || l.turned[e]);
+        check_edge(&in, &l, e, false); /* some are too long to be routed */
     CHECK_INT(l.ends[count - 1], l.point_count);
     fe_layout_clear(&l);
     free(boxes);
@@ -397,30 +422,67 @@ static void test_bad_input(void)
     check_refused(&p, "a gap is a number from 0 to 1e9");
 }
 
-static void test_no_memory(void)
+static void test_too_many(void)
 {
-    static picture p;
-    uint64_t state = 3;
+    const fe_layout_input boxes = {NULL, NULL, UINT32_MAX / 16 + 1, 0, SOME_GAPS},
+                          edges = {NULL, NULL, 1, UINT32_MAX / 16 + 1, SOME_GAPS};
+    fe_layout l;
+    fe_error err;
+
+    CHECK_INT(fe_layout_make(&boxes, &fe_libc_allocator, &l, &err), -1);
+    CHECK_INT(err.code, FE_TOO_LARGE);
+    CHECK_INT(fe_layout_make(&edges, &fe_libc_allocator, &l, &err), -1);
+    CHECK_INT(err.code, FE_TOO_LARGE);
+}
+
+/* How many allocations a layout makes; it can do without none of them. */
+static size_t check_no_memory(const fe_layout_input *in)
+{
     fe_layout l;
     fe_error err;
     int result = -1;
 
+    for (size_t nth = 0;; nth++) {
+        test_memory memory;
+        memory_init(&memory);
+        memory_fail(&memory, nth, false);
+        result = fe_layout_make(in, &memory.allocator, &l, &err);
+        if (result == 0) {
+            fe_layout_clear(&l);
+            CHECK_INT(memory.blocks, 0);
+            return nth;
+        }
+        CHECK_INT(err.code, FE_NO_MEMORY);
+        CHECK(!l.corners && !l.points);
+        CHECK_INT(memory.blocks, 0);
+    }
+}
+
+static void test_no_memory(void)
+{
+    static picture p;
+    uint64_t state = 3;
+
     start(&p, 60);
     for (uint32_t i = 0; i < 150; i++)
         edge(&p, (uint32_t)(next_random(&state) % 60), (uint32_t)(next_random(&state) % 60));
-    for (size_t nth = 0; result < 0; nth++) {
-        test_memory memory;
-        CHECK(nth < 1000);
-        memory_init(&memory);
-        memory_fail(&memory, nth, false);
-        result = fe_layout_make(&p.in, &memory.allocator, &l, &err);
-        if (result < 0) {
-            CHECK_INT(err.code, FE_NO_MEMORY);
-            CHECK(!l.corners && !l.points);
-        } else
-            fe_layout_clear(&l);
-        CHECK_INT(memory.blocks, 0);
-    }
+    CHECK(check_no_memory(&p.in) > 10);
+}
+
+#define MANY 66000u /* more bytes than the arena shares out of its chunks: each array is an allocation of its own */
+
+static void test_no_memory_for_any_array(void)
+{
+    fe_layout_box *boxes = calloc(MANY, sizeof *boxes);
+    fe_layout_edge *edges = calloc(MANY, sizeof *edges);
+    const fe_layout_input in = {boxes, edges, MANY, MANY, SOME_GAPS};
+
+    CHECK(boxes && edges);
+    for (uint32_t e = 0; e < MANY; e++) /* a chain, for which there are also as many ranks */
+        edges[e] = (fe_layout_edge){e, e + 1 < MANY ? e + 1 : e, 0, 0};
+    CHECK(check_no_memory(&in) > 60);
+    free(boxes);
+    free(edges);
 }
 
 int main(void)
@@ -430,12 +492,15 @@ int main(void)
     RUN(test_skip);
     RUN(test_circle);
     RUN(test_source_comes_down);
+    RUN(test_sources_stand_aside);
     RUN(test_edges_of_one_point_share_their_way);
     RUN(test_ports);
     RUN(test_no_needless_crossing);
     RUN(test_random);
     RUN(test_large);
     RUN(test_bad_input);
+    RUN(test_too_many);
     RUN(test_no_memory);
+    RUN(test_no_memory_for_any_array);
     return 0;
 }

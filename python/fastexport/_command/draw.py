@@ -20,14 +20,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", metavar="N", type=int, default=1, help="levels of modules that are shown, 1 to 100 (default: 1)"
     )
-    parser.add_argument("--module", metavar="PATH", help="draw this module only")
+    parser.add_argument("--module", metavar="PATH", help="draw this module, or subgraph, only")
     parser.add_argument("--no-fold", action="store_true", help="draw each of the modules that look the same")
     parser.add_argument(
         "--max-items", metavar="N", type=int, default=150, help="cut levels with more items into runs (default: 150)"
     )
     parser.add_argument("--graphviz", action="store_true", help="draw with Graphviz, by pygraphviz")
     parser.add_argument(
-        "--timeout", metavar="S", type=float, default=20.0, help="stop Graphviz after so many seconds (default: 20)"
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=20.0,
+        help="stop Graphviz after so many seconds, or never: inf (default: 20)",
     )
     add_model(parser)
 

@@ -10,7 +10,6 @@ from typing import Any
 from fastexport._command.arguments import add_model
 from fastexport._command.exits import CLEAN
 from fastexport._command.files import check_inputs, open_program
-from fastexport._command.interrupts import writing
 from fastexport._command.output import check_output
 
 
@@ -44,6 +43,5 @@ def run(options: Any) -> int:
     if options.output == "-":
         sys.stdout.buffer.write(page.encode())  # as it is: the page names its script by its hash
         return CLEAN
-    with writing:
-        write_file(options.output, page.encode())
+    write_file(options.output, page.encode())
     return CLEAN

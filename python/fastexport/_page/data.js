@@ -9,6 +9,12 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
+// Numbers that were written as steps.
+function summed(steps) {
+  let sum = 0;
+  return steps.map((step) => (sum += step));
+}
+
 // "name\x1evalue" parts as pairs.
 function pairsOf(text) {
   return text === "" ? [] : text.split("\x1f").map((part) => part.split("\x1e"));
@@ -31,9 +37,9 @@ class Program {
     this.shapes = raw.shapes.map(readShape);
     this.levels = this.readLevels(raw.levels, texts);
     this.root = this.levels[0];
-    for (const [place, kind, target] of raw.weights) {
-      Object.assign(this.nodes[place], { weight: texts[kind], path: texts[target] });
-    }
+    this.readResults(raw.results, texts);
+    const [places, kinds, targets] = raw.weights.map(summed);
+    places?.forEach((place, i) => Object.assign(this.nodes[place], { weight: texts[kinds[i]], path: texts[targets[i]] }));
     for (const [place, status] of raw.status) this.nodes[place].status = texts[status];
     this.findings = raw.findings.map(([code, isError, place, message, where]) => ({
       code: texts[code], isError: isError === 1, node: this.nodes[place] ?? null, message: texts[message], where: texts[where],
@@ -42,14 +48,14 @@ class Program {
   }
 
   readNodes(raw, texts, traces) {
-    const columns = raw.nodes;
+    const columns = Object.fromEntries(Object.entries(raw.nodes).map(([name, steps]) => [name, summed(steps)]));
     const nodes = columns.name.map((name, index) => {
       const [short, ...more] = texts[columns.value[index]].split("\n");
       return {
         program: this, index, name: texts[name], op: texts[columns.op[index]], target: texts[columns.target[index]],
         shape: short, value: more.join("\n"), args: texts[columns.args[index]], stack: texts[columns.stack[index]],
         meta: texts[columns.meta[index]], trace: traces[columns.trace[index]] ?? null, texts,
-        scope: "", users: [], used: [], findings: [], item: null, weight: "", path: "", status: "", change: "", partner: null,
+        scope: "", users: [], used: [], findings: [], results: [], returned: 0, fates: [], becomes: [], item: null, weight: "", path: "", status: "", change: "", partner: null,
       };
     });
     this.scopes.forEach((scope, i) => {
@@ -57,14 +63,25 @@ class Program {
     });
     for (const node of nodes) {
       if (!node.args.includes("\x02")) continue;
-      for (const [, back] of node.args.matchAll(REFERENCE)) {
-        const used = nodes[node.index - back];
-        if (node.used.includes(used)) continue;
-        node.used.push(used);
-        used.users.push(node);
-      }
+      node.used = [...new Set(Array.from(node.args.matchAll(REFERENCE), ([, back]) => nodes[node.index - back]))];
+      for (const used of node.used) used.users.push(node);
     }
     return nodes;
+  }
+
+  // What becomes of the results of each graph: told by its output, by the result, and by the input that it becomes.
+  readResults(raw, texts) {
+    for (const [place, node, value, fate, target, input, group] of raw) {
+      const output = this.nodes[place];
+      const result = {
+        output, node: this.nodes[node] ?? null, value: texts[value], fate: texts[fate], target: texts[target],
+        input: this.nodes[input] ?? null, group: texts[group], number: 0, // among those that are returned
+      };
+      if (result.group === "out") result.number = ++output.returned;
+      output.results.push(result);
+      result.node?.fates.push(result);
+      result.input?.becomes.push(result);
+    }
   }
 
   readLevels(raw, texts) {
@@ -72,11 +89,16 @@ class Program {
       program: this, index, shape: this.shapes[shape], path: texts[path], type: texts[type],
       parent: null, owner: null, items: [], inputs: [], outputs: [], layout: null, counts: null,
     }));
+    let place = 0; // of the node before, which places are told from
+    const placed = (item) => {
+      if (typeof item === "number") return (place += item);
+      return item[0] === 0 ? [0, (place += item[1]), ...item.slice(2)] : item;
+    };
     raw.forEach(([, , , parent, inputs, outputs, items], index) => {
       const level = levels[index];
       level.parent = levels[parent] ?? null;
       const end = items.length - outputs;
-      level.items = items.map((item, i) => this.readItem(level, i, item, i < inputs ? "input" : i >= end ? "output" : "", levels, texts));
+      level.items = items.map((item, i) => this.readItem(level, i, placed(item), i < inputs ? "input" : i >= end ? "output" : "", levels, texts));
       level.inputs = level.items.slice(0, inputs);
       level.outputs = level.items.slice(end);
     });
@@ -142,6 +164,21 @@ function levelsIn(item) {
   return item.members.length ? item.members : item.subgraphs.map((inner) => inner.level);
 }
 
+// How many results of each group there are: "5 out, 3 mutations".
+function resultsText(results) {
+  const count = (group) => results.filter((result) => result.group === group).length;
+  const others = ["mutation", "gradient", "token"].filter(count);
+  return [`${count("out")} out`, ...others.map((group) => counted(count(group), group))].join(", ");
+}
+
+// What becomes of the node of an item in the end, where it is not merely returned.
+function fatesOf({ node }) {
+  const own = node.fates.filter(({ group }) => group !== "out").map(({ fate, target }) => `${fate} ${target}`.trim());
+  const mutations = node.becomes.filter(({ group }) => group === "mutation").map((result) => `becomes ${result.node?.name ?? result.value}`);
+  const ends = node.results.some(({ group }) => group !== "out") ? [resultsText(node.results)] : [];
+  return [...own, ...mutations, ...ends];
+}
+
 // The weights that the node of an item uses.
 function weightsOf(item) {
   return item.kind === "node" ? item.node.used.filter((node) => node.weight) : [];
@@ -176,7 +213,7 @@ function readShape([ranks, middles, edges]) {
   return { rows: full, slots, routes };
 }
 
-// Two programs: which node is which, and what has changed.
+// Two programs: which node is which, what has changed, and how many nodes have: of those in both a pair is one.
 function readDiff(raw, programs, texts) {
   const [a, b] = programs;
   raw.pairs.forEach((place, index) => {
@@ -191,14 +228,16 @@ function readDiff(raw, programs, texts) {
     kinds: texts[kinds], old: texts[old], now: texts[now],
   }));
   for (const change of changes) {
-    const isChanged = change.mark === "~" && !["name", "order", "name, order"].includes(change.kinds);
+    change.isChanged = change.mark === "~" && !["name", "order", "name, order"].includes(change.kinds);
     for (const node of [change.before, change.after]) {
       if (node === null) continue;
       node.difference = change;
-      if (isChanged) node.change = "changed";
+      if (change.isChanged) node.change = "changed";
     }
   }
-  return { changes, notes: raw.notes.map((note) => texts[note]) };
+  const count = (program, kind) => program.nodes.filter((node) => node.change === kind).length;
+  const counts = new Map([["removed", count(a, "removed")], ...["added", "changed", "same"].map((kind) => [kind, count(b, kind)])]);
+  return { changes, counts, notes: raw.notes.map((note) => texts[note]) };
 }
 
 function readAll(raw) {

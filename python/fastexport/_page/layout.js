@@ -1,12 +1,13 @@
 // Where boxes and edges of a level are drawn. The ranks and the order in each rank are known (csrc/core/layout.c found
 // them); here the rows are spaced for boxes as large as they are, which changes when modules are opened.
 
-const SPACE = { box: 18, edge: 12, rank: 26, title: 30, pad: 14, port: 10, pile: 6, sign: 8 };
+const SPACE = { box: 18, edge: 12, rank: 26, title: 30, pad: 14, port: 10, pile: 6, sign: 11, bend: 16 };
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 const FONTS = { name: `600 12px ${FONT}`, note: `10.5px ${FONT}`, weight: `10.5px ${FONT}` };
 const LINE = { name: 16, note: 14, weight: 14 };
 const WIDEST = 230;
-const MOST_WEIGHTS = 2;
+const MOST_WEIGHTS = 3;
+const MOST_FATES = 3;
 
 const PLANNED = [262.6, "embedding transpose layer_norm f32[2, 8, 64]"]; // the width of a name in Helvetica, which ranks are planned for
 
@@ -32,7 +33,7 @@ function cutTo(text, style, width) {
     if (widthOf(`${text.slice(0, middle)}…`, style) <= width) low = middle;
     else high = middle - 1;
   }
-  return `${text.slice(0, low)}…`;
+  return `${text.slice(0, low).replace(/[\ud800-\udbff]$/, "")}…`; // no half of a character
 }
 
 function titleOf(item) {
@@ -50,6 +51,11 @@ function openTitleOf(item) {
   return cutTo(text.replace(/\s+/g, " "), "name", 1.5 * WIDEST);
 }
 
+// The first lines, and how many more there are: "+1 more" would take as much room as the last one.
+function someOf(lines, most) {
+  return lines.length > most + 1 ? [...lines.slice(0, most), `+${lines.length - most} more`] : lines;
+}
+
 function linesOf(item) {
   const lines = [[titleOf(item), "name"]];
   if (item.kind === "block" || item.kind === "run") lines.push([item.name, "note"]);
@@ -57,12 +63,15 @@ function linesOf(item) {
   if (item.kind === "module" || item.kind === "block") lines.push([`${item.size.toLocaleString("en")} nodes`, "note"]);
   if (item.module) lines.push([shortName(item.type), "note"]);
   if (item.text) lines.push([item.text, "note"]);
+  if (item.node) lines.push(...someOf(fatesOf(item), MOST_FATES).map((fate) => [fate, "note"]));
   if (item.subgraphs.length) lines.push([`runs ${item.subgraphs.map((inner) => inner.name).join(", ")}`, "note"]);
   const weights = weightsOf(item);
-  for (const weight of weights.slice(0, MOST_WEIGHTS)) {
-    lines.push([`${weight.path.split(".").at(-1) || weight.name} ${weight.shape}`.trim(), "weight"]);
-  }
-  if (weights.length > MOST_WEIGHTS) lines.push([`+${weights.length - MOST_WEIGHTS} more`, "weight"]);
+  const names = weights.map((weight) => weight.path.split(".").at(-1));
+  const told = weights.map((weight, i) => {
+    const isAlone = names.indexOf(names[i]) === names.lastIndexOf(names[i]);
+    return `${(isAlone ? names[i] : weight.path) || weight.name} ${weight.shape}`.trim();
+  });
+  lines.push(...someOf(told, MOST_WEIGHTS).map((line) => [line, "weight"]));
   return lines.map(([text, style]) => ({ text: cutTo(text.replace(/\s+/g, " "), style, WIDEST), style }));
 }
 
@@ -90,9 +99,11 @@ function openBox(item) {
     h = Math.max(h, y + layout.h + below);
   }
   const title = widthOf(openTitleOf(item), "name") + (item.members.length > 1 ? 150 : 50);
-  const w = Math.ceil(Math.max(x, title));
-  if (w > x) for (const part of parts) part.x += (w - x) / 2;
-  return { item, w, h, parts, isPort: false };
+  const more = Math.max(0, title - x) / 2;
+  for (const part of parts) part.x += more;
+  const ports = item.members.length ? parts[0].level.inputs.map(({ index }) => parts[0].layout.boxes[index]) : [];
+  const last = Math.max(0, ...ports.map((port) => parts[0].x + port.x + port.w)); // it is not to come in under a button
+  return { item, w: Math.ceil(Math.max(x + 2 * more, last + SPACE.title)), h, parts, isPort: false };
 }
 
 // The layout of a level: boxes by item, and lines. It is kept until something in it opens or closes.
@@ -109,12 +120,9 @@ function layoutOf(level) {
     box.y = Math.round(y);
   });
   const lines = routes.flatMap((route) => waysOf(route, boxes).map((way) => lineOf(way, route, boxes, bands, at)));
-  let w = width;
-  lines.filter((line) => line.turned).forEach((line, i) => { // round the right side
-    line.side = width + SPACE.edge * (1 + (i % 6));
-    w = Math.max(w, line.side + 2);
-  });
-  level.layout = { level, boxes, lines, w, h: bands.at(-1)?.bottom ?? 0 };
+  const h = bands.at(-1)?.bottom ?? 0;
+  level.layout = { level, boxes, lines, w: width, h };
+  goRound(level.layout, rowsOf(level, boxes, at));
   return level.layout;
 }
 
@@ -125,7 +133,7 @@ function middlesOf(level, boxes) {
   const x = new Map();
   const wider = Math.max(1, widthOf(PLANNED[1], "name") / PLANNED[0]);
   for (const row of rows) spread(row, size, x, (slot) => slot.x * wider);
-  if (boxes.some((box) => box.parts.length)) straighten(level, boxes, size, x);
+  straighten(level, boxes, size, x);
   let [left, right] = [Infinity, 0];
   for (const [slot, middle] of x) left = Math.min(left, middle - size(slot) / 2);
   for (const [slot, middle] of x) {
@@ -170,29 +178,49 @@ function spread(row, size, x, want) {
   }
 }
 
-// Bring neighbours of opened boxes into line with them, in a few sweeps down and up; then keep long edges straight.
+// Bring neighbours of opened boxes into line with them, in a few sweeps down and up, with long edges straight; at last
+// what stands alone over another straight over it, and what stands alone under another straight under it.
 function straighten(level, boxes, size, x) {
   const { rows, routes } = level.shape;
   const links = linksOf(level, boxes);
+  const upwards = [...rows].reverse();
+  const wants = new Map(); // of the places where long edges pass
   const mean = (slot, near) => {
     if (!near.length) return x.get(slot);
     return near.reduce((sum, [other, by]) => sum + x.get(other) + by, 0) / near.length;
   };
-  for (let round = 0; round < 3; round++) {
-    for (const row of rows) spread(row, size, x, (slot) => mean(slot, links.get(slot).up));
-    for (const row of [...rows].reverse()) spread(row, size, x, (slot) => mean(slot, links.get(slot).down));
+  const alone = (slot, way, back) => {
+    const near = links.get(slot)[way];
+    return near.length === 1 && links.get(near[0][0])[back].length === 1 ? near : [];
+  };
+  const sweep = (order, near) => {
+    for (const row of order) spread(row, size, x, (slot) => wants.get(slot) ?? mean(slot, near(slot)));
+  };
+  if (boxes.some((box) => box.parts.length)) { // else they are about where they were planned to be
+    for (let round = 0; round < 3; round++) {
+      sweep(rows, (slot) => links.get(slot).up);
+      sweep(upwards, (slot) => links.get(slot).down);
+    }
+    for (let round = 0; round < 8; round++) {
+      wantStraight(routes, x, wants);
+      sweep(rows, (slot) => [...links.get(slot).up, ...links.get(slot).down]);
+    }
   }
-  const wants = new Map(); // of the places where long edges pass: what the one wants that had to give way most
   for (let round = 0; round < 8; round++) {
-    for (const { passed } of routes) {
-      if (passed.length < 2) continue;
-      const want = wants.get(passed[0]) ?? passed.reduce((sum, slot) => sum + x.get(slot), 0) / passed.length;
-      const most = passed.reduce((a, b) => (Math.abs(x.get(b) - want) > Math.abs(x.get(a) - want) ? b : a));
-      for (const slot of passed) wants.set(slot, round === 0 ? want : x.get(most));
-    }
-    for (const row of rows) {
-      spread(row, size, x, (slot) => wants.get(slot) ?? mean(slot, [...links.get(slot).up, ...links.get(slot).down]));
-    }
+    wantStraight(routes, x, wants);
+    sweep(upwards, (slot) => alone(slot, "down", "up"));
+    sweep(rows, (slot) => alone(slot, "up", "down"));
+  }
+}
+
+// What the places where a long edge passes want: to stand in line with the one that had to give way most.
+function wantStraight(routes, x, wants) {
+  for (const { passed } of routes) {
+    if (passed.length < 2) continue;
+    const want = wants.get(passed[0]);
+    const middle = want ?? passed.reduce((sum, slot) => sum + x.get(slot), 0) / passed.length;
+    const most = passed.reduce((a, b) => (Math.abs(x.get(b) - middle) > Math.abs(x.get(a) - middle) ? b : a));
+    for (const slot of passed) wants.set(slot, want === undefined ? middle : x.get(most));
   }
 }
 
@@ -240,15 +268,43 @@ function lineOf(way, route, boxes, bands, at) {
   const [source, target] = [boxes[route.source], boxes[route.target]];
   const from = [source.x + source.w / 2 + way.from, source.y + source.h];
   const to = [target.x + target.w / 2 + way.to, target.y];
-  const points = [...from];
-  const first = source.item.level.shape.slots[route.source].row;
-  if (!route.turned) {
-    points.push(from[0], bands[first].bottom);
-    for (const slot of route.passed) points.push(at.get(slot), bands[slot.row].top, at.get(slot), bands[slot.row].bottom);
-    points.push(to[0], bands[target.item.level.shape.slots[route.target].row].top);
+  const { slots } = source.item.level.shape;
+  const rows = [slots[route.source].row, slots[route.target].row];
+  const points = [...from, from[0], bands[rows[0]].bottom];
+  for (const slot of route.passed) points.push(at.get(slot), bands[slot.row].top, at.get(slot), bands[slot.row].bottom);
+  points.push(to[0], bands[rows[1]].top, ...to);
+  return { points, source, target, rows, turned: route.turned, ports: way.ports };
+}
+
+// What each row takes: its left and right side.
+function rowsOf(level, boxes, at) {
+  return level.shape.rows.map((slots) => slots.reduce(({ left, right }, slot) => {
+    const half = slot.item < 0 ? 0 : boxes[slot.item].w / 2;
+    return { left: Math.min(left, at.get(slot) - half), right: Math.max(right, at.get(slot) + half) };
+  }, { left: Infinity, right: -Infinity }));
+}
+
+// Lead lines that go upwards beside what is between their ends, on the side that is nearer, the shorter ones inside of
+// the longer: down, in a bend to the side, up, and in another bend to where they come down.
+function goRound(layout, rows) {
+  const turned = layout.lines.filter((line) => line.turned);
+  let [left, right] = [0, layout.w];
+  const length = ({ rows: [from, to], points: [x] }) => [Math.abs(from - to), Math.min(x, layout.w - x)];
+  const inOrder = turned.map((line) => [length(line), line]).sort(([a], [b]) => a[0] - b[0] || a[1] - b[1]);
+  for (const [, line] of inOrder) {
+    const [x, y, , low, , high, endX, endY] = line.points;
+    const passed = rows.slice(Math.min(...line.rows), Math.max(...line.rows) + 1);
+    const sides = [Math.min(...passed.map((row) => row.left)) - SPACE.edge, Math.max(...passed.map((row) => row.right)) + SPACE.edge];
+    const [near, far] = sides.map((side) => Math.abs(x - side) + Math.abs(endX - side));
+    const side = near <= far ? sides[0] : sides[1];
+    for (const row of passed) [row.left, row.right] = [Math.min(row.left, side), Math.max(row.right, side)];
+    [left, right] = [Math.min(left, side - 2), Math.max(right, side + 2)];
+    line.points = [x, y, x, low, side, low, side, high, endX, high, endX, endY];
   }
-  points.push(...to);
-  return { points, source, target, turned: route.turned, ports: way.ports };
+  layout.w = right - left;
+  if (left === 0) return;
+  for (const box of layout.boxes) box.x -= left;
+  for (const line of layout.lines) line.points = line.points.map((number, i) => (i % 2 ? number : number - left));
 }
 
 // Forget the layouts of a level and of those around it.

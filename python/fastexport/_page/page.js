@@ -4,7 +4,7 @@ const KEYS = [
   ["/", "search"], ["↑ ↓ ← →", "go to a neighbour"], ["Enter", "open or close"], ["+  −", "open, close"],
   ["Shift +  Shift −", "open, close everything"], ["[  ]", "leaf through repeated modules"], ["Esc", "to the module around"],
   ["n  p", "next, previous finding or change"], ["f  0", "fit into the window"], ["i  o", "zoom in, out"], ["c", "colour by something else"],
-  ["?", "these keys"],
+  ["s  Shift s", "save the picture as SVG, as PNG"], ["?", "these keys"],
 ];
 
 class Page {
@@ -252,18 +252,24 @@ class Page {
   }
 
   showLegend() {
-    const counts = new Map();
-    for (const view of this.views) {
-      for (const [category, count] of countsOf(view.program.root, this.way)) counts.set(category, (counts.get(category) ?? 0) + count);
-    }
-    const rows = [...counts].filter(([category]) => category !== "").sort((a, b) => b[1] - a[1]).slice(0, 12);
-    byId("legend").replaceChildren(...rows.map(([category, count]) => {
+    const rows = this.countsByColour().slice(0, 12);
+    byId("legend").replaceChildren(...rows.map(([category, text]) => {
       const [fill, line] = this.way.colours(category).slice(inks().isDark ? 2 : 0);
       const patch = el("i", {});
       patch.style.background = fill;
       patch.style.borderColor = line;
-      return el("span", {}, patch, `${category} `, el("b", { textContent: count.toLocaleString("en") }));
+      return el("span", {}, patch, `${category} `, el("b", { textContent: text }));
     }));
+  }
+
+  // How many nodes have each colour: of two programs in each, where that differs; of changes how many there are.
+  countsByColour() {
+    if (this.way.name === "changes") return [...this.data.diff.counts].map(([kind, count]) => [kind, count.toLocaleString("en")]);
+    const counts = this.views.map((view) => countsOf(view.program.root, this.way));
+    const rows = [...new Set(counts.flatMap((map) => [...map.keys()]))].filter((category) => category !== "")
+      .map((category) => [category, counts.map((map) => map.get(category) ?? 0)]);
+    rows.sort(([, a], [, b]) => Math.max(...b) - Math.max(...a));
+    return rows.map(([category, all]) => [category, [...new Set(all)].map((count) => count.toLocaleString("en")).join(" → ")]);
   }
 
   setTheme(theme) {
@@ -271,6 +277,17 @@ class Page {
     knownInks = null;
     for (const view of this.views) view.draw();
     this.showLegend();
+  }
+
+  // The picture as it is opened and coloured now, as a file.
+  async save(kind) {
+    const { programs } = this.data;
+    const title = programs.map((program) => program.name).join(" → ");
+    const blob = kind === "png" ? await pngOf(this.views) : new Blob([svgOf(this.views, title)], { type: "image/svg+xml" });
+    if (blob === null) return this.say("This browser can't hold a picture of that size");
+    const name = programs.map((program) => program.name.replace(/\.pt2$/, "")).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+    saveAs(blob, `${[...name].slice(0, 60).join("")}.${kind}`); // no longer than files may be called
+    return this.say(`Saved as ${kind.toUpperCase()}`);
   }
 
   say(text) {
@@ -300,6 +317,8 @@ class Page {
   listen() {
     byId("expand").addEventListener("click", () => this.openAll(true));
     byId("collapse").addEventListener("click", () => this.openAll(false));
+    byId("svg").addEventListener("click", () => this.save("svg"));
+    byId("png").addEventListener("click", () => this.save("png"));
     byId("help").addEventListener("click", () => this.showKeys());
     byId("theme").addEventListener("click", () => this.setTheme(inks().isDark ? "light" : "dark"));
     this.isDark.addEventListener("change", () => this.setTheme(this.isDark.matches ? "dark" : "light"));
@@ -347,6 +366,8 @@ class Page {
       n: () => this.next(1),
       p: () => this.next(-1),
       c: () => this.colourBy(this.ways[(this.ways.indexOf(this.way) + 1) % this.ways.length].name),
+      s: () => this.save("svg"),
+      S: () => this.save("png"),
       "]": () => item?.members.length > 1 && this.step(item, 1),
       "[": () => item?.members.length > 1 && this.step(item, -1),
       "+": () => (event.shiftKey && event.code !== "BracketRight" && event.location !== 3 ? this.openAll(true) : this.openOne(item, true)),

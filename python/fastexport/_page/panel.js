@@ -32,7 +32,7 @@ function listOf(rows, make, className = "") {
 
 function tableOf(rows) {
   return el("table", {}, el("tbody", {}, ...rows.map(([name, ...value]) =>
-    el("tr", {}, el("th", { scope: "row", textContent: name }), el("td", {}, ...value)))));
+    el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, ...value)))));
 }
 
 class Panel {
@@ -66,8 +66,8 @@ class Panel {
     return button;
   }
 
-  nodeRow(node) {
-    return el("span", { className: "row" }, this.link(node), el("span", { className: "note", textContent: node.shape }));
+  nodeRow(node, before = "") {
+    return el("span", { className: "row" }, before || null, this.link(node), el("span", { className: "note", textContent: node.shape }));
   }
 
   // ---- what is selected
@@ -88,13 +88,49 @@ class Panel {
       this.findingsOf(node.findings),
       difference ? section("What has changed", ...this.changeOf(difference)) : null,
       this.valueOf(node),
+      this.fatesOf(node),
       this.argumentsOf(node),
-      section(counted(node.users.length, "user"), node.users.length ? listOf(node.users, (user) => this.nodeRow(user)) : el("p", { className: "note", textContent: "nothing uses it" })),
+      node.op === "output" ? null : this.usersOf(node),
       this.sourceOf(node),
       this.modulesOf(node),
       this.partnerOf(node),
       this.metaOf(node),
     );
+  }
+
+  usersOf(node) {
+    const { length } = node.users;
+    return section(counted(length, "user"), length ? listOf(node.users, (user) => this.nodeRow(user))
+      : el("p", { className: "note", textContent: "nothing uses it" }));
+  }
+
+  // What an output gives back; of another node what becomes of it in the end, or of what it stands for.
+  fatesOf(node) {
+    if (node.op === "output") return section(resultsText(node.results), this.resultsOf(node));
+    const place = ({ number, output }) => (number && output.returned > 1 ? ` of ${output.returned}` : "");
+    const rows = [
+      ...node.fates.map((result) => el("span", {}, this.fate(result), place(result))),
+      ...node.becomes.map((result) => this.result(result, result.group === "mutation" ? "becomes" : "gradient:")),
+    ];
+    return rows.length ? section("In the end", listOf(rows, (row) => row)) : null;
+  }
+
+  // What becomes of a result: "returned 2", "becomes buffer cache".
+  fate({ fate, target, input, number, output }) {
+    if (number && output.returned > 1) return `${fate} ${number}`;
+    if (!target) return fate;
+    return el("span", {}, `${fate} `, input ? this.link(input, target) : target);
+  }
+
+  result({ node, value }, before = "") {
+    if (node) return this.nodeRow(node, before);
+    return el("span", { className: "row" }, before || null, el("code", { textContent: value }));
+  }
+
+  resultsOf({ results }) {
+    const rows = results.slice(0, MOST_ROWS).map((result) => [this.fate(result), this.result(result)]);
+    if (results.length > MOST_ROWS) rows.push(["", `+${(results.length - MOST_ROWS).toLocaleString("en")} more`]);
+    return rows.length ? tableOf(rows) : el("p", { className: "note", textContent: "nothing is returned" });
   }
 
   valueOf(node) {
@@ -105,15 +141,20 @@ class Panel {
 
   argumentsOf(node) {
     const pairs = pairsOf(node.args);
-    return pairs.length ? section("Arguments", tableOf(pairs.map(([name, text]) => [name, ...this.argument(node, text)]))) : null;
+    if (!pairs.length) return null;
+    const table = tableOf(pairs.map(([name, text]) => [name, ...this.argument(node, text)]));
+    if (node.op !== "output") return section("Arguments", table);
+    return el("details", {}, el("summary", { textContent: "How they are nested" }), table); // which `fatesOf` has listed
   }
 
   // The text of an argument with links to the nodes in it; behind a single one its shape.
   argument(node, text) {
-    const parts = text.split("\x02").map((part, i) => {
+    const all = text.split("\x02");
+    const parts = all.slice(0, 2 * MOST_ROWS).map((part, i) => {
       if (i % 2 === 0) return part;
       return this.link(node.program.nodes[node.index - Number(part)]);
     }).filter((part) => part !== "");
+    if (all.length > 2 * MOST_ROWS) parts.push(`, +${((all.length - 1) / 2 - MOST_ROWS).toLocaleString("en")} more`);
     if (parts.length !== 1 || typeof parts[0] === "string") return [el("code", {}, ...parts)];
     const used = node.program.nodes[node.index - Number(text.split("\x02")[1])];
     const note = used.weight ? `${used.path} ${used.shape}` : used.shape;
@@ -230,7 +271,7 @@ class Panel {
     const output = program.root.outputs[0]?.node;
     return [
       section("Inputs", listOf(program.root.inputs, (item) => this.nodeRow(item.node))),
-      output ? section("Outputs", listOf(output.used, (node) => this.nodeRow(node))) : null,
+      output ? section(`Outputs: ${resultsText(output.results)}`, this.resultsOf(output)) : null,
       weights.length ? el("details", {}, el("summary", { textContent: counted(weights.length, "weight") }),
         listOf(weights, (node) => el("span", { className: "row" }, this.link(node, node.path || node.name), el("span", { className: "note", textContent: node.shape })))) : null,
     ];
@@ -268,12 +309,14 @@ class Panel {
   }
 
   changes() {
-    const { changes, notes } = this.data.diff;
+    const { changes, notes, counts } = this.data.diff;
     const words = { "-": "removed", "+": "added", "~": "changed" };
-    const counts = Object.entries(words).map(([mark, word]) => `${changes.filter((change) => change.mark === mark).length} ${word}`);
+    const others = changes.filter((change) => change.mark === "~" && !change.isChanged).length; // in their names or order
+    const told = [...counts].filter(([kind]) => kind !== "same").map(([kind, count]) => `${count.toLocaleString("en")} ${kind}`);
+    if (others) told.push(`${others.toLocaleString("en")} renamed or moved`);
     this.show(
       el("h2", { textContent: "Changes" }),
-      el("p", { className: "note", textContent: changes.length || notes.length ? counts.join(", ") : "The programs are the same." }),
+      el("p", { className: "note", textContent: changes.length || notes.length ? told.join(", ") : "The programs are the same." }),
       listOf(changes, (change) => {
         const node = change.after ?? change.before;
         const name = node ? this.link(node) : el("span", { textContent: change.now || change.old });

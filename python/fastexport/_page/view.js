@@ -277,6 +277,7 @@ class Painter {
       if (box.x > sight.x1 || box.y > sight.y1 || box.x + box.w < sight.x0 || box.y + box.h < sight.y0) continue;
       this.pen.save();
       this.pen.translate(box.x, box.y);
+      this.pen.tell?.(toldOf(box.item));
       if (box.isPort) this.port(box);
       else this.box(box, { x0: sight.x0 - box.x, y0: sight.y0 - box.y, x1: sight.x1 - box.x, y1: sight.y1 - box.y });
       this.pen.restore();
@@ -305,15 +306,17 @@ class Painter {
     for (const line of marked) this.line(line);
   }
 
-  line({ points, target, turned, side, ports }) {
+  line({ points, target, turned, ports }) {
     const { pen } = this;
     pen.beginPath();
     pen.moveTo(points[0], points[1]);
     if (turned) {
-      const [x, y, endX, endY] = points;
-      pen.bezierCurveTo(x, y + 20, side, y + 20, side, y);
-      pen.lineTo(side, endY);
-      pen.bezierCurveTo(side, endY - 20, endX, endY - 20, endX, endY);
+      const [, , x, low, side, , , high, endX, , , endY] = points;
+      pen.lineTo(x, low);
+      pen.bezierCurveTo(x, low + SPACE.bend, side, low + SPACE.bend, side, low);
+      pen.lineTo(side, high);
+      pen.bezierCurveTo(side, high - SPACE.bend, endX, high - SPACE.bend, endX, high);
+      pen.lineTo(endX, endY);
     } else {
       for (let i = 2; i < points.length; i += 2) {
         const [x0, y0, x1, y1] = points.slice(i - 2, i + 2);
@@ -421,30 +424,31 @@ class Painter {
       y += LINE[style];
       this.text(text, style, box.w / 2, y - 3.5, "center", isEnd ? ink.end : ink[style]);
     }
-    if (canOpen(item)) this.text("+", "name", box.w - 13, 17, "center", ink.note);
+    if (canOpen(item) && !this.view.isStill) this.text("+", "name", box.w - 13, 17, "center", ink.note);
   }
 
   // The title of an open box, on a ground of its own, for lines come in there.
   title(box) {
-    const { pen, ink } = this;
+    const { ink } = this;
     const { item } = box;
     const count = item.members.length;
-    const buttons = buttonsOf(box);
+    const buttons = this.view.isStill ? [] : buttonsOf(box);
     const note = count > 1 ? `${item.member + 1} of ${count}` : "";
-    const room = buttons.at(-1).at - 16 - (note ? widthOf(note, "note") + 10 : 0);
-    const text = cutTo(openTitleOf(item), "name", Math.max(room, 30));
-    pen.fillStyle = ink.title;
-    pen.beginPath();
-    pen.roundRect(6, 5, widthOf(text, "name") + 14, 21, 6);
-    pen.fill();
+    const first = (buttons.at(-1)?.at ?? box.w - 12) - (note ? widthOf(note, "note") + 10 : 0);
+    const text = cutTo(openTitleOf(item), "name", Math.max(first - 16, 30));
+    this.ground(6, widthOf(text, "name") + 14);
     this.text(text, "name", 13, 20, "left", ink.name);
-    pen.fillStyle = ink.title;
-    pen.beginPath();
-    const first = buttons.at(-1).at - (note ? widthOf(note, "note") + 10 : 0);
-    pen.roundRect(first, 5, box.w - 5 - first, 21, 6);
-    pen.fill();
+    if (note || buttons.length) this.ground(first, box.w - 5 - first);
     if (note) this.text(note, "note", first + 6, 19.5, "left", ink.note);
     for (const button of buttons) this.text(button.text, "name", button.at + 10, 20, "center", ink.note);
+  }
+
+  ground(x, w) {
+    const { pen } = this;
+    pen.fillStyle = this.ink.title;
+    pen.beginPath();
+    pen.roundRect(x, 5, w, 21, 6);
+    pen.fill();
   }
 
   // The categories of what is in a closed box, as a bar at its lower side.
