@@ -119,7 +119,7 @@ def test_where_nothing_can_be_written(verb, tmp_path):
     places = [tmp_path, tmp_path / "no" / "folder", "", "/proc/none"]
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    places += [loop] + (["/dev/full"] if verb != "opt" and os.path.exists("/dev/full") else [])
+    places += [loop] + (["/dev/full"] if os.path.exists("/dev/full") else [])
     for place in places:
         code, _, err = result(*line, place)
         assert code == 2 and err.startswith("fastexport: ") and "Traceback" not in err, (place, err)
@@ -138,9 +138,9 @@ def test_a_link_stays_one(verb, tmp_path):
 
 
 CLOSED = {
-    "stdout": (">&-", 0),
+    "stdout": (">&-", 2),
     "stderr": ("2>&-", 0),
-    "both": (">&- 2>&-", 0),
+    "both": (">&- 2>&-", 2),
     "stdin": ("<&-", 0),
     "full": (">/dev/full", 2),
 }
@@ -153,6 +153,23 @@ def test_closed_streams(what):
         line = " ".join([sys.executable, "-m", "fastexport", *args, str(sample("linear")), redirect])
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
         assert done.returncode == code and "Traceback" not in done.stderr, (args, done)
+        assert what != "stdout" or done.stderr == "fastexport: standard output is closed\n"
+
+
+def test_an_output_that_is_closed_is_told_of_before_any_work(tmp_path):
+    path = tmp_path / "m.pt2"
+    shutil.copy(sample("linear"), path)
+    command = f"{sys.executable} -m fastexport"
+    for line in (
+        f"opt {path} -o - --passes lint",
+        f"weights {path} --safetensors -",
+        f"extract {path} models/model.json",
+    ):
+        done = subprocess.run(["sh", "-c", f"{command} {line} >&-"], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (2, "fastexport: standard output is closed\n"), line
+    assert path.read_bytes() == sample("linear").read_bytes()
+    done = subprocess.run(["sh", "-c", f"{command} check -q {path} >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")  # which has nothing to say
 
 
 @pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
@@ -221,3 +238,58 @@ def test_many_nuls_are_cut_like_a_long_name():
     for new in ("a" * 299 + "\0" * 9, "\0" * 5000, "a" * 5000):
         _, out, _ = result("check", "-", "--no-weights", "--strict", stdin=renamed("linear", "fc.weight", new))
         assert "a" * 290 in out or "\\x00" * 70 in out
+
+
+def test_the_label_of_a_node_has_its_whole_name():
+    def change(document):
+        node = document["graph_module"]["graph"]["nodes"][0]
+        node["name"], node["target"] = "lin\0ear", "os.system"
+
+    _, out, _ = result("check", "-", "--no-weights", stdin=with_document(sample("linear"), change))
+    assert r"nodes[0].target node lin\x00ear: 'os.system'" in out
+    assert r"node lin\x00ear: the node is called 'lin\x00ear' but its result 'linear'" in out
+
+
+def test_the_label_of_a_node_that_was_edited():
+    import fastexport
+
+    ep = fastexport.load(sample("linear"))
+    ep.graph.node("linear").name = "lin\0ear"
+    (fault,) = ep.verify(all=True)
+    assert (fault.code, fault.node) == ("FX302", r"lin\x00ear")
+    ep.graph.node("relu").append(ep.graph.node("lin\0ear"))
+    assert r"node 'relu' uses 'lin\x00ear' before" in "".join(fault.message for fault in ep.verify(all=True))
+
+
+# ---- paths in what machines read
+
+
+def test_paths_in_sarif_and_github(tmp_path, monkeypatch):
+    """A URI has all bytes of a name, whatever they are and wherever the source is; an annotation has no loose mark."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    for name, uri in (
+        ("a b#?%&.pt2", "a%20b%23%3F%25%26.pt2"),
+        (os.fsdecode(b"\xff.pt2"), "%FF.pt2"),
+        ("\u00e9.pt2", "%C3%A9.pt2"),
+        ("c:d,e.pt2", "c%3Ad%2Ce.pt2"),
+        ("-x.pt2", "-x.pt2"),
+    ):
+        shutil.copy(HOSTILE / "E04_empty_weight.pt2", name)
+        shutil.copy(HOSTILE / "E04_empty_weight.pt2", os.path.join("src", name))
+        for args in ([], ["--source-root", "src"]):
+            for folder in ("", "src"):  # from the current folder on, wherever the source is
+                path = os.path.join(folder, name)
+                _, out, _ = result("check", *args, "--output-format", "sarif", "--", path)
+                artifacts = json.loads(out)["runs"][0]["artifacts"]
+                assert [artifact["location"]["uri"] for artifact in artifacts] == [os.path.join(folder, uri)]
+        _, out, _ = result("check", "--output-format", "github", "--", name)
+        properties = out.splitlines()[0].removeprefix("::error ").partition("::")[0]
+        assert properties.count(",") == 1 and ":" not in properties
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "junit"])
+def test_urls_are_told_as_they_are(form):
+    _, out, _ = result("check", "nosuch://host/a//b.pt2?x=1", "--output-format", form)
+    url = "nosuch%3A//host/a//b.pt2?x=1" if form == "github" else "nosuch://host/a//b.pt2?x=1"
+    assert url in out and "nosuch:/host" not in out

@@ -52,6 +52,9 @@ def test_an_input_that_is_no_program_is_kept_too(tmp_path):
     path.write_bytes(LINEAR.read_bytes()[:300])
     assert "is an input" in run("check", path, "--output-file", path, code=2)[1]
     assert path.stat().st_size == 300
+    pattern = str(tmp_path / "*.bin")
+    assert "is an input" in run("check", LINEAR, pattern, "--output-file", path, code=2)[1]
+    assert path.stat().st_size == 300
     (tmp_path / "empty.pt2").touch()
     assert "is a .pt2 file" in run("draw", LINEAR, "-o", tmp_path / "empty.pt2", "--format", "svg", code=2)[1]
 
@@ -119,7 +122,7 @@ def test_a_disk_that_is_full(end, tmp_path):
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )
-    assert (done.returncode, done.stderr) == (2, f"fastexport: [Errno 27] File too large: '{out}'\n")
+    assert (done.returncode, done.stderr) == (2, f"fastexport: {out}: File too large\n")
     assert os.listdir(tmp_path) == ["big.pt2"]
 
 
@@ -148,14 +151,6 @@ def test_a_device_is_written_to_and_stays(tmp_path):
     run("weights", LINEAR, "--safetensors", pipe)
     assert b"fc.weight" in reader.communicate(timeout=20)[0]
     assert os.listdir(tmp_path) == ["pipe"] and pipe.is_fifo()
-
-
-def test_what_is_no_text_does_not_go_to_stdout(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "standard output" in run("opt", LINEAR, "-o", "-", "--passes", "lint", code=2)[1]
-    assert "standard output" in run("weights", LINEAR, "--safetensors", "-", code=2)[1]
-    run("opt", LINEAR, "-o", "./-", "--passes", "lint")
-    assert os.listdir(tmp_path) == ["-"]
 
 
 def test_a_body_that_is_interrupted_leaves_nothing(tmp_path):
@@ -202,12 +197,13 @@ def test_standard_input_is_named_once():
 
 
 def test_words_of_usage():
-    for text in ("-1", "x", "1.5", ""):
+    run("check", LINEAR, LINEAR, "--jobs", "99999999")
+    for text in ("-1", "x", "1.5", "", "9" * 5000):
         error = run("check", LINEAR, f"--jobs={text}", code=2)[1]
         assert f"argument -j/--jobs: a number from 0 on is wanted, not {text!r}" in error
     assert "0 to 3" in run("diff", "--help")[0]
     assert "1 to 100" in run("draw", "--help")[0]
-    assert "there is no module 'nope' that is more than one call" in run("draw", LINEAR, "--module", "nope", code=2)[1]
+    assert "no module or subgraph 'nope' with calls in it" in run("draw", LINEAR, "--module", "nope", code=2)[1]
 
 
 def test_statistics_of_many_files_are_rows():

@@ -1,9 +1,14 @@
 """`fastexport extract --inputs --outputs`: a part computes what the whole does there, and holds nothing else."""
 
+from collections import namedtuple
+from dataclasses import dataclass
+
 import pytest
 
 import fastexport
+from commands import run
 from fastexport._command.part import cut
+from fastexport._interface import flatten
 
 torch = pytest.importorskip("torch")
 
@@ -86,9 +91,14 @@ def values_of(program, *args):
 
 def part_of(program, inputs, outputs, path):
     ours = fastexport.from_export(program)
+    return ours, cut_to(ours, inputs, outputs, path)
+
+
+def cut_to(ours, inputs, outputs, path):
+    """The part as torch loads it."""
     cut(ours, [ours.graph.node(name) for name in inputs], [ours.graph.node(name) for name in outputs])
     ours.save(path)
-    return ours, torch.export.load(path)
+    return torch.export.load(path)
 
 
 MODELS = {
@@ -250,3 +260,140 @@ def test_sizes_that_are_symbols(tmp_path):
     assert ours.graph_signature.user_inputs == ("linear",)
     y = torch.randn(7, 3)
     torch.testing.assert_close(theirs.module()(y)[0], model[2](y))
+
+
+@dataclass
+class Result:
+    logits: torch.Tensor
+    more: dict
+
+
+class Nests(torch.nn.Module):
+    """Its arguments and results nest, and results come in a class of its own, as those of transformers do."""
+
+    def forward(self, pair, *rest, scale, names):
+        x, y = pair["x"], pair["y"][0]
+        torch._check(x.shape[0] == rest[0].shape[0])
+        z = (x * y).relu() + rest[0]
+        return Result(z.sin(), {"w": [z.cos() * scale, names.last]})
+
+
+Names = namedtuple("Names", ["first", "last"])
+
+
+def nested():
+    if Result not in torch.utils._pytree.SUPPORTED_NODES:
+        torch.export.register_dataclass(Result, serialized_type_name="mine.Result")
+        torch.utils._pytree._register_namedtuple(Names, serialized_type_name="mine.Names")
+    x, y, z, s, a, b = (torch.randn(4, 3) for _ in range(6))
+    batch = torch.export.Dim.DYNAMIC
+    shapes = {0: batch}
+    program = torch.export.export(
+        Nests(),
+        ({"x": x, "y": [y]}, z),
+        {"scale": s, "names": Names(a, b)},
+        dynamic_shapes={
+            "pair": {"x": shapes, "y": [shapes]},
+            "rest": (shapes,),
+            "scale": shapes,
+            "names": Names(None, shapes),
+        },
+    )
+    relu = (x * y).relu()
+    values = {"relu": relu, "add": relu + z, "sin": (relu + z).sin(), "cos": (relu + z).cos()}
+    values["mul_1"] = values["cos"] * s
+    return program, values | {"pair_x": x, "pair_y_0": y, "rest_0": z, "scale": s}
+
+
+def loaded(program, folder):
+    torch.export.save(program, folder / "whole.pt2")
+    return fastexport.load(folder / "whole.pt2")
+
+
+def test_a_part_takes_its_inputs_one_by_one_and_returns_a_tuple(tmp_path):
+    program, values = nested()
+    for inputs, outputs, needed in (
+        ([], ["relu"], ["pair_x", "pair_y_0"]),
+        ([], ["relu", "add"], ["pair_x", "pair_y_0", "rest_0"]),
+        (["add"], ["sin", "mul_1"], ["scale", "add"]),
+        (["relu", "rest_0"], ["cos"], ["rest_0", "relu"]),
+    ):
+        ours = loaded(program, tmp_path)
+        theirs = cut_to(ours, inputs, outputs, tmp_path / "part.pt2")
+        call = theirs.module_call_graph[0].signature
+        assert call.forward_arg_names == needed == list(ours.graph_signature.user_inputs)
+        args = torch.utils._pytree.tree_structure((tuple(needed), {}))
+        assert call.in_spec == args and call.out_spec == torch.utils._pytree.tree_structure(tuple(outputs))
+        results = theirs.module()(*(values[name] for name in needed))
+        assert type(results) is tuple
+        torch.testing.assert_close(results, tuple(values[name] for name in outputs))
+        x = torch.randn(7, 3)
+        assert theirs.module()(*[x] * len(needed))[0].shape == (7, 3)
+
+
+def test_guards_name_the_inputs_of_the_part(tmp_path):
+    program, _ = nested()
+    whole = loaded(program, tmp_path)
+    guards = ["L['pair']['x'].size()[0] == L['pair']['y'][0].size()[0]", "L['rest'][0].size()[0] <= 9"]
+    guards += [
+        "len(L['pair']) == 2",
+        "L['names'].last.size()[0] <= 9",
+        "L['flat_args'][1].size()[0] <= L['flat_args'][5].size()[0]",
+    ]
+    whole._set_guards(guards)
+    flatten(whole)
+    assert whole.guards == [
+        "L['pair_x'].size()[0] == L['pair_y_0'].size()[0]",
+        "L['rest_0'].size()[0] <= 9",
+        "L['names_last'].size()[0] <= 9",
+        "L['flat_args'][1].size()[0] <= L['flat_args'][5].size()[0]",
+    ]
+    cut(whole, [], [whole.graph.node("relu")])
+    assert whole.guards == ["L['pair_x'].size()[0] == L['pair_y_0'].size()[0]"]
+
+
+def test_an_input_that_is_not_needed_is_refused(tmp_path):
+    program = exported(Transformer().eval(), torch.arange(6).reshape(2, 3))
+    nodes = [node.name for node in program.graph.nodes if "layer_norm" in str(node.target)]
+    for inputs, output, message in (
+        ([nodes[1]], nodes[0], f"the outputs don't come from {nodes[1]}: they need ids"),
+        (["tril", "embedding"], "log", "don't come from embedding: they need tril, of"),
+        (["ids"], "log", "don't come from ids: they need no input"),
+    ):
+        ours = fastexport.from_export(program)
+        with pytest.raises(ValueError, match=message):
+            cut(ours, [ours.graph.node(name) for name in inputs], [ours.graph.node(output)])
+
+
+def test_nodes_that_have_not_one_value_are_refused(tmp_path):
+    class Splits(torch.nn.Module):
+        def forward(self, x, relu_input):
+            y = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+            return y.split(1)[0], relu_input.relu() + 1
+
+    torch.export.save(exported(Splits(), torch.ones(2, 2), torch.ones(2)), tmp_path / "whole.pt2")
+    for options, message in (
+        (("--outputs", "split"), "split has several values: name a node that takes one (getitem_1"),
+        (("--inputs", "split", "--outputs", "getitem_1"), "split has several values"),
+        (("--outputs", "true_graph_0"), "true_graph_0 is no value, but what another node calls"),
+    ):
+        error = run("extract", tmp_path / "whole.pt2", *options, "-o", tmp_path / "part.pt2", code=2)[1]
+        assert message in error
+    assert not (tmp_path / "part.pt2").exists()
+    run("extract", tmp_path / "whole.pt2", "--inputs", "relu", "--outputs", "add", "-o", tmp_path / "part.pt2")
+    theirs = torch.export.load(tmp_path / "part.pt2")
+    assert theirs.graph_signature.user_inputs == ("relu",)
+    torch.testing.assert_close(theirs.module()(torch.ones(2)), (torch.full((2,), 2.0),))
+
+
+def test_inputs_that_the_program_has_may_be_named(tmp_path):
+    class Scales(torch.nn.Module):
+        def forward(self, x, scale: float):
+            return (x + scale).sin() * scale
+
+    ours = loaded(exported(Scales(), torch.ones(2), 2.0), tmp_path)
+    theirs = cut_to(ours, ["x"], ["add"], tmp_path / "part.pt2")
+    torch.testing.assert_close(theirs.module()(torch.ones(2)), (torch.full((2,), 3.0),))
+    ours = fastexport.load(tmp_path / "whole.pt2")  # where the number is written out at each use
+    with pytest.raises(ValueError, match="don't come from scale: they need x"):
+        cut(ours, [ours.graph.node("x"), ours.graph.node("scale")], [ours.graph.node("add")])

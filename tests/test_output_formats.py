@@ -5,6 +5,7 @@ import importlib.resources
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
 
 import jsonschema
 import junitparser
@@ -82,7 +83,7 @@ def test_findings_know_where_they_come_from(model):
     assert [frame.line for frame in finding.frames] == [9, 5, 1]
     place = Sources(".").place(finding)
     assert place == ("src/net.py", 5, "forward", True)
-    assert Sources("src").place(finding).file == "net.py"
+    assert Sources("src").place(finding).file == "src/net.py"  # forges look from the repository on
     assert Sources("/").place(finding) == ("/build/agent/src/net.py", 5, "forward", False)
 
 
@@ -209,6 +210,9 @@ def test_documents_of_the_other_verbs(tmp_path):
         "false_graph_0",
     ]
     assert {"name": "archive_format", "size": 3} in valid("extract", run("extract", linear, *form)[0])["entries"]
+    part = tmp_path / "part.pt2"
+    made = valid("extract", run("extract", linear, "--outputs", "linear", "-o", part, *form)[0])
+    assert (made["output"], made["nodes"]) == (str(part), 5)
     unused = sample("native_layer_norm_unused")
     document = valid("opt", run("opt", unused, "-o", tmp_path / "o.pt2", "--passes", "eliminate_dead_code", *form)[0])
     assert document["passes"][0]["removed"]
@@ -377,3 +381,44 @@ def test_hostile_names(form, hostile, capsys, sarif_validator):
         assert len(lines) == 2
         assert set(parsed(lines[0])[1]) == {"file", "title"}
         assert parsed(lines[1])[1]["title"] == "FX302 name"
+
+
+# ---- the page of a diff
+
+
+class Text(HTMLParser):
+    """The text of a page; each element must be closed, and there is no script."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.parts, self.open = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        assert tag != "script" and not any(name.startswith("on") for name, _ in attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.parts.append(data)
+
+
+def test_the_page_of_a_diff(tmp_path):
+    a, b = sample("linear"), tmp_path / "<script>&.pt2"
+    ep = fastexport.load(a)
+    ep.graph.node("relu").target = "torch.ops.aten.sigmoid.default"
+    ep.state_dict["fc.bias"] = memoryview(bytes(12)).cast("f")
+    ep.save(b)
+    page = Text(run("diff", a, b, "--output-format", "html", code=1)[0])
+    text = "".join(page.parts)
+    assert page.open == [] and f"{a} → {b}" in text
+    for line in run("diff", a, b, "--context", "3", code=1)[0].splitlines():
+        assert line.strip().removesuffix(":") in text
+    for lines, mark in ((text.count("\n+ "), "+"), (text.count("\n- "), "-"), (text.count("\n~ "), "~")):
+        assert lines == 1, mark
+    same = Text(run("diff", a, a, "--output-format", "html")[0])
+    assert same.open == [] and "\n+ " not in "".join(same.parts)

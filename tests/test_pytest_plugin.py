@@ -87,6 +87,8 @@ def test_golden_graphs(tester):
     changed = run(tester)
     changed.assert_outcomes(failed=1)
     changed.stdout.fnmatch_lines(["*--fastexport-update accepts it", "*-    %other *", "*+    %dense *"])
+    path.write_text("\x1b[2J")
+    assert "\x1b[2J" not in run(tester, "--color=no").stdout.str()
 
 
 def test_golden_graphs_of_torch(tester):
@@ -121,8 +123,26 @@ def test_files_are_tests_when_asked(tester):
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*bad.pt2*FAILED*", "*FX102 data/weights/weight_0: the data has CRC*"])
     result.stdout.no_fnmatch_line("*Traceback*")
-    tester.makeini("[pytest]\nfastexport_ignore = FX3 FX102")
+    tester.makeini("[pytest]\nfastexport_ignore = fx3 FX102")
     run(tester, "--fastexport-check").assert_outcomes(passed=3)
+    tester.makeini("[pytest]\nfastexport_ignore = FX102 FX9")
+    assert run(tester).ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    wrong = run(tester, "--fastexport-check")
+    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
+    wrong.stderr.fnmatch_lines(["*fastexport_ignore: no code begins with 'FX9'*"])
+
+
+def test_warnings_that_are_to_fail(tester):
+    shutil.copy(HOSTILE / "E16_sample_inputs_code.pt2", tester.path / "pickled.pt2")
+    run(tester, "--fastexport-check").assert_outcomes(passed=2)
+    tester.makeini("[pytest]\nfastexport_fail_on = fx502")
+    result = run(tester, "--fastexport-check")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*FX502 data/sample_inputs/model.pt: *the pickle calls os.mkdir*"])
+    tester.makeini("[pytest]\nfastexport_fail_on = FX5\nfastexport_ignore = FX502")
+    run(tester, "--fastexport-check").assert_outcomes(passed=2)
+    tester.makeini("[pytest]\nfastexport_fail_on = FX9")
+    run(tester, "--fastexport-check").stderr.fnmatch_lines(["*fastexport_fail_on: no code begins with 'FX9'*"])
 
 
 def test_it_costs_little(tester):

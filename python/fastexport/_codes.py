@@ -88,7 +88,7 @@ EXPLANATIONS: dict[str, Page] = {
         "An entry that torch.export.load needs is missing.",
         "The file was cut short, or was not written by torch.export.save. Of a file with several models, this is "
         "also said of a model that it does not have.",
-        "archive_format: the entry is missing",
+        "models/model.json: the entry is missing, and so is archive_format: this is a zip archive, but no .pt2 file",
         _EXPORT_AGAIN + " `fastexport extract FILE` lists the entries.",
         _READER,
     ),
@@ -133,7 +133,8 @@ EXPLANATIONS: dict[str, Page] = {
     "FX202": Page(
         "A document is nested deeper than any real program.",
         "Depth is what makes parsers run out of stack: torch's ends in a RecursionError.",
-        "models/model.json $[0][0][0]: JSON is nested deeper than 512 levels (limit json_depth)",
+        "models/model.json $.zzz[0][0][0][0][0][0][0][0][0][0][0][0][0][0]: JSON is nested deeper than 512 levels "
+        "(limit json_depth)",
         "If the file can be trusted, raise the limit json_depth of fastexport.load.",
         "fastexport.LIMITS",
     ),
@@ -183,7 +184,7 @@ EXPLANATIONS: dict[str, Page] = {
         "The graph is not well formed: a name is used before it is defined, defined twice, or has no value.",
         "A graph is a list of nodes in the order in which they run; each uses only what stands before it.",
         "models/model.json $.graph_module.graph.nodes[0].inputs[0] node linear: 'p' is used here, but nothing before "
-        "defines it",
+        "this place in the graph defines it",
         "If a pass of your own made the graph, run lint after it; Graph.sort_topologically mends a wrong order.",
         "torch/fx/graph.py, Graph.lint",
     ),
@@ -209,7 +210,8 @@ EXPLANATIONS: dict[str, Page] = {
         "Nothing is known of its arguments and effects, so passes keep it where it is. torch opens the file only "
         "where the operator is registered.",
         "models/model.json $.graph_module.graph.nodes[1].target node relu: unknown operator "
-        "'torch.ops.aten.nosuch.default'",
+        "'torch.ops.aten.nosuch.default': its arguments can't be checked, and torch loads this program only where the "
+        "operator is registered",
         "For a custom operator, leave it: --ignore FX304. Else correct the name.",
         "the operators of torch 2.13",
     ),
@@ -223,28 +225,31 @@ EXPLANATIONS: dict[str, Page] = {
     "FX306": Page(
         "A symbolic expression is not of the grammar, or could never be computed.",
         "torch evaluates these texts as Python, so anything else in their place is an attack.",
-        "models/model.json $.graph_module.graph.tensor_values.x.sizes[0].as_expr.expr_str: unknown function __import__",
+        "models/model.json $.graph_module.graph.tensor_values.x.sizes[0].as_expr.expr_str: unknown function __import__ "
+        "(byte 0 of '__import__('os').mkdir('RAN_CODE')')",
         "Don't load the file with torch before you know where the text comes from. " + _EXPORT_AGAIN,
         _SERIALIZE,
     ),
     "FX307": Page(
         "A symbolic expression is nested deeper than any real one.",
         "Deep expressions make parsers run out of stack.",
-        "models/model.json $.graph_module.graph.tensor_values.x.sizes[0].as_expr.expr_str: nested too deep",
+        "models/model.json $.graph_module.graph.tensor_values.x.sizes[0].as_expr.expr_str: nested too deep (byte 800 "
+        "of 'Add(Add(Add(Add(Add(...",
         _FETCH,
         "fastexport.LIMITS",
     ),
     "FX308": Page(
         "A symbol occurs in a size, but no input and no node gives it a value.",
         "The program could not be run: nobody knows the size.",
-        "models/model.json $.graph_module.graph.tensor_values.x.sizes[0]: nothing before gives the symbol s5 a value",
+        "models/model.json $.graph_module.graph.tensor_values.relu.sizes node relu: nothing before gives the symbol u5 "
+        "a value; the node that did is gone, or stands behind this one",
         "If inputs were removed, remove the sizes that came from them too, or keep the inputs. " + _EXPORT_AGAIN,
         _VERIFIER,
     ),
     "FX309": Page(
         "An operator writes to one of its arguments, and the dialect allows functional operators only.",
         "Passes for functional programs would move or drop it.",
-        "models/model.json $.graph_module.graph.nodes[0].target node add_: torch.ops.aten.add_.Tensor writes to its "
+        "models/model.json $.graph_module.graph.nodes[1].target node relu: torch.ops.aten.relu_.default writes to its "
         "arguments, which no dialect but TRAINING allows; use its functional form",
         "Use the functional form of the operator, or run_decompositions() of torch, which makes a program functional.",
         _VERIFIER,
@@ -260,7 +265,8 @@ EXPLANATIONS: dict[str, Page] = {
     "FX311": Page(
         "The check of a dialect of one's own refuses an operator or the program.",
         "The message is what its check_valid_op() or check_additional() said.",
-        "the dialect EDGE does not allow torch.ops.aten.sin.default",
+        "node relu: the dialect EDGE does not allow torch.ops.aten.relu.default at 'relu': only linear operators run "
+        "there",
         "See the class that defines the dialect, a subclass of fastexport.Verifier.",
         "fastexport.Verifier",
     ),
@@ -268,7 +274,7 @@ EXPLANATIONS: dict[str, Page] = {
         "torch's own verifier refuses the program; the message is torch's.",
         "Said where only torch can tell: its verifier is another than the one that fastexport knows, or a dialect "
         "has its own.",
-        "Operator 'torch.ops.aten.sin.default' is not an allowed operator type",
+        "Operator '<built-in function print>' is not an allowed operator type: ...",
         "What the message of torch asks for.",
         _VERIFIER,
     ),
@@ -302,6 +308,19 @@ EXPLANATIONS: dict[str, Page] = {
         "models/model.json $.guards_code[0]: a guard that is not of the known form: __import__('os').mkdir('x')",
         "Read the guard. If it does more than compare sizes of inputs, don't run the program.",
         "torch/export/_unlift.py",
+    ),
+    "FX405": Page(
+        "A class that arguments or results nest in is none that torch knows by itself.",
+        "Only the containers of Python and torch's own are registered when torch is imported. torch opens the file "
+        "only where the class, say that of a model's outputs, is registered under this name. fastexport needs it only "
+        "to build values.",
+        "models/model.json $.graph_module.module_call_graph[0].signature.out_spec: the class "
+        "'shop.Basket' is none that torch registers: torch loads this program only where the class is "
+        "registered as a pytree node",
+        "Import the library that registers it before torch.export.load, or call torch.export.register_dataclass or "
+        "torch.utils._pytree.register_pytree_node; where that is done, leave it: --ignore FX405. Or export the program "
+        "with tuples and dicts.",
+        "torch/utils/_pytree.py",
     ),
     "FX501": Page(
         "A weight or constant can't be right: its sizes or dtype don't fit its bytes, or the graph.",

@@ -97,6 +97,7 @@ def check_file(
         progress: called with the bytes done and all bytes, for each entry whose checksum was checked.
     """
     from fastexport._program import open_archive
+    from fastexport._remote import is_url
 
     name = os.fspath(path)
     try:
@@ -105,7 +106,9 @@ def check_file(
     except FormatError as error:
         faults = error.faults or [Fault("FX101", error.kind, True, error.entry, error.json_path, None, str(error))]
         return FileReport(name, list(map(Finding, faults)), isinstance(error, FileError))
-    except (OSError, MemoryError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError | MemoryError) and not is_url(name):
+            raise  # of a URL, fsspec and what it asks may raise anything
         why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
         fault = Fault("FX105", "io", True, None, None, None, why)
         return FileReport(name, [Finding(fault)], True)

@@ -53,6 +53,29 @@ def without(guards: Sequence[str], names: Collection[str], leaves: Sequence[int]
     return [_numbered(guard, lambda leaf: leaf - sum(other < leaf for other in gone)) for guard in kept]
 
 
+def flattened(guards: Sequence[str], places: Sequence[tuple[str, str]], names: Sequence[str]) -> list[str]:
+    """The guards of a program that takes the leaves of its arguments one by one.
+
+    Args:
+        places: of each leaf: the parameter that it is in, and the way from there to it.
+        names: of the parameters that take the leaves now.
+
+    Returns:
+        Those that speak of leaves only: of others nothing can be said any more.
+
+    >>> flattened(["L['x'][1].size()[0] == L['y']", "len(L['x']) == 2"], [("x", "[1]"), ("y", "")], ["a", "b"])
+    ["L['a'].size()[0] == L['b']"]
+    """
+    now = {
+        source + way: f"L['{name}']"
+        for (parameter, way), name in zip(places, names, strict=True)
+        for source in _sources(parameter)
+    }
+    now |= {f"L['flat_args'][{i}]": f"L['flat_args'][{i}]" for i in range(len(names))}
+    leaf = re.compile("|".join(map(re.escape, sorted(now, key=len, reverse=True))) or "(?!)")
+    return [leaf.sub(lambda found: now[found[0]], guard) for guard in guards if "L[" not in leaf.sub("", guard)]
+
+
 def with_leaf(guards: Sequence[str], leaf: int) -> list[str]:
     """The guards of a program with one more argument, which has this number among all laid out flat.
 

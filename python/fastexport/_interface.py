@@ -113,6 +113,59 @@ def _parameters_of(in_spec: TreeSpec, leaves: Collection[int]) -> dict[int, bool
     return found
 
 
+def _leaves(spec: TreeSpec, way: str = "") -> Iterator[str]:
+    """The way to each leaf of a spec, as guards write it; of a container that is unknown, one that they can't have."""
+    if spec.is_leaf():
+        yield way
+    for step, child in zip(_steps(spec), spec.children(), strict=True):
+        yield from _leaves(child, way + step)
+
+
+def _steps(spec: TreeSpec) -> list[str]:
+    name = _type_name(spec)
+    if name in ("dict", "OrderedDict"):
+        return [f"[{key!r}]" for key in spec.context]
+    if name == "defaultdict":
+        return [f"[{key!r}]" for key in spec.context[1]]
+    if name in ("tuple", "list", "deque"):
+        return [f"[{i}]" for i in range(spec.num_children)]
+    fields = getattr(spec.context, "field_names", None) or getattr(spec.context, "_fields", None)
+    return [f".{field}" for field in fields] if name == "namedtuple" and fields else ["<>"] * spec.num_children
+
+
+def flatten(program: ExportedProgram) -> None:
+    """Let a program take its inputs one by one, by the names that they have, and return its results as a plain tuple.
+
+    Raises:
+        ValueError: the program has no calling convention.
+    """
+    calls, signature = _convention(program)
+    names = [node.name for node in user_inputs(program)]
+    in_spec, out_spec = (program._read_spec(signature[part]) for part in ("in_spec", "out_spec"))
+    flat_in = TreeSpec(tuple, None, [_row(len(names)), TreeSpec(dict, [])])
+    guards = program.guards
+    if in_spec != flat_in:
+        guards = _guards.flattened(guards, _places(in_spec, signature.get("forward_arg_names") or []), names)
+        signature["in_spec"] = program._write_spec(flat_in)
+        signature["forward_arg_names"] = names
+    signature["out_spec"] = program._write_spec(_row(out_spec.num_leaves))
+    _set_called(program, calls, guards)
+
+
+def _row(length: int) -> TreeSpec:
+    return TreeSpec(tuple, None, [TreeSpec()] * length)
+
+
+def _places(in_spec: TreeSpec, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Of each leaf of the inputs: the parameter of forward that it is in, "" if unknown, and the way from there."""
+    parameters = [child for part in in_spec.children() for child in part.children()]
+    return [
+        (name, way)
+        for name, child in zip([*names, *[""] * len(parameters)], parameters, strict=False)
+        for way in _leaves(child)
+    ]
+
+
 # ---- inputs --------------------------------------------------------------------------------------
 
 
@@ -146,6 +199,13 @@ def _check_name(name: object) -> None:
         raise TypeError(f"the name of an input is a str, not {type(name).__name__}")
     if not name.isidentifier() or iskeyword(name):
         raise ValueError(f"an input can't be named {name!r}: it is no identifier that code may use")
+
+
+def user_inputs(program: ExportedProgram) -> list[Node]:
+    """The placeholders of the caller's arguments, numbers and texts among them."""
+    inputs, _ = _signature(program)
+    nodes = program.graph.find_nodes(op="placeholder")
+    return [node for node, spec in zip(nodes, inputs, strict=True) if spec[0] == _USER]
 
 
 def rename_input(program: ExportedProgram, old: str, new: str) -> None:

@@ -1,14 +1,24 @@
-"""Files that take their names only when they are whole: what was there before stays until then."""
+"""Files that take their names only when they are whole: what was there before stays until then.
+
+A file is written in a folder of its own, which nobody else can read, beside the file whose place it takes. So new files
+have the rights that the system gives to new ones, and a process that is ended can take away all that it has begun.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 # What is open already, by name: nothing can be put in its place.
 _STREAM = re.compile(r"/dev/(fd/|std(in|out|err)$)|/proc/")
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})|/dev/(stdin|stdout|stderr)")
+
+_unfinished: set[str] = set()  # folders with files that are not whole
 
 
 @contextmanager
@@ -20,30 +30,34 @@ def replacing(path: str | bytes | os.PathLike[str]) -> Iterator[str]:
     Raises:
         OSError: the file can't be written; it names the path that was asked for, whatever was tried instead.
     """
-    import tempfile
-
     asked = os.fsdecode(path)
+    target: str | None = ""
+    folder = name = ""
     try:
         target = _target_of(asked)
-        folder = None if target is None else os.path.dirname(target)
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".fastexport-")
-    except OSError as error:
-        raise _of(error, asked) from None
-    os.close(descriptor)
-    try:
+        folder = _name_of_folder(target)
+        _unfinished.add(folder)
+        os.mkdir(folder, 0o700)
+        name = os.path.join(folder, os.path.basename(target or asked))
         yield name
         if target is None:
             _pour(name, asked)
         else:
-            os.chmod(name, _mode_of(target))
+            _take_rights(name, target)
             _flush(name)
             os.replace(name, target)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(name)
-        if isinstance(error, OSError) and error.filename in (name, target, None):
+    except OSError as error:
+        if error.filename in (name, folder, target, None):
             raise _of(error, asked) from None
         raise
+    finally:
+        _discard(folder)
+
+
+def discard_all() -> None:
+    """Take away what is not whole, from another thread than the one that writes it, before the process is ended."""
+    for folder in list(_unfinished):
+        _discard(folder)
 
 
 def write_file(path: str | bytes | os.PathLike[str], data: bytes) -> None:
@@ -76,35 +90,69 @@ def _target_of(path: str) -> str | None:
     """The file whose place is taken; None of a pipe, a device or a stream, which is written to."""
     import stat
 
+    if not path:
+        raise _system_error(errno.ENOENT)
     if _STREAM.match(os.path.abspath(path)):
         return None
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG
+        mode = stat.S_IFDIR if path.endswith(os.sep) else stat.S_IFREG
+    else:
+        if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
+            raise _system_error(errno.EACCES)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError("this is a folder, not a file")
     return os.path.realpath(path) if stat.S_ISREG(mode) else None
 
 
-def _mode_of(path: str) -> int:
-    """The rights of the file that is there, or those that a new one gets."""
-    import stat
+def _name_of_folder(target: str | None) -> str:
+    """A name that no folder has: beside a file, or where the system has its temporary ones."""
+    if target is None:
+        import tempfile
 
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
+        parent = tempfile.gettempdir()
+    else:
+        parent = os.path.dirname(target)
+    return os.path.join(parent, f".fastexport-{os.urandom(8).hex()}")
+
+
+def _discard(folder: str) -> None:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    _unfinished.discard(folder)
+
+
+def _take_rights(name: str, target: str) -> None:
+    """Give a file the rights of the one whose place it takes, if there is one."""
+    with suppress(FileNotFoundError):
+        os.chmod(name, os.stat(target).st_mode & 0o777)
 
 
 def _pour(name: str, path: str) -> None:
     import shutil
 
-    with open(name, "rb") as file, open(path, "wb") as stream:
+    with open(name, "rb") as file, _opened(path) as stream:
         shutil.copyfileobj(file, stream)
-    os.unlink(name)
+
+
+def _opened(path: str) -> BinaryIO:
+    """A pipe, device or stream. One that is open goes on from where it is: opened by name, a file would begin anew."""
+    number = descriptor_of(path)
+    if number is None:
+        return open(path, "wb")
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    return os.fdopen(os.dup(number), "wb")
+
+
+def descriptor_of(path: str) -> int | None:
+    """The number of the descriptor that a path is another name of, such as /dev/stdout, or None."""
+    match = _DESCRIPTOR.fullmatch(os.path.abspath(path))
+    return match and int(match[1] or ("stdin", "stdout", "stderr").index(match[2]))
 
 
 def _flush(name: str) -> None:
@@ -114,6 +162,10 @@ def _flush(name: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _system_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
 
 
 def _of(error: OSError, path: str) -> OSError:

@@ -15,6 +15,8 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 
+_MOST_COLUMN = 100  # characters to which the cells of a table are filled up
+
 # What runners of CI (GitHub, Azure, TeamCity) take for a command: the first where a line begins, the second anywhere.
 _COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
 
@@ -28,6 +30,15 @@ def escape(text: str) -> str:
     if text.replace("\n", "").isprintable():  # as nearly all texts are; much quicker
         return text
     return _HIDDEN.sub(lambda match: ascii(match.group())[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    r"""A text with its ends of lines written as escapes, like all else that does not show.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return inert(escape(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def inert(text: str, form: str = "\\x{:02x}") -> str:
@@ -73,30 +84,48 @@ def json_text(value: Any, **options: Any) -> str:
 
 
 def write_table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
-    """Rows in columns, two blanks between; `right` tells the columns whose texts stand to the right."""
+    """Rows in columns, two blanks between; `right` tells the columns whose texts stand to the right.
+
+    What is wider than a column may be stands out of it: one long cell does not put blanks into all rows.
+    """
     if not rows:
         return
     right = set(right)
-    widths = [max(len(escape(row[i])) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            escape(cell).rjust(widths[i]) if i in right else escape(cell).ljust(widths[i]) for i, cell in enumerate(row)
-        ]
+    lines = [[one_line(cell) for cell in row] for row in rows]
+    widths = [min(max(map(width, column)), _MOST_COLUMN) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = []
+        for i, cell in enumerate(line):
+            blanks = " " * (widths[i] - width(cell))
+            cells.append(blanks + cell if i in right else cell + blanks)
         emit("  ".join(cells).rstrip())
 
 
+def width(text: str) -> int:
+    """The columns that a line takes on a terminal.
+
+    >>> width("x"), width("層"), width("e\u0301")
+    (1, 2, 1)
+    """
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    no_columns = sum(category(char) in ("Mn", "Me") for char in text)
+    return len(text) - no_columns + sum(east_asian_width(char) in "WF" for char in text)
+
+
 def complain(message: object) -> None:
-    """A message of ours on stderr, unless that is full or gone: then the exit code has to do."""
+    """A message of ours on stderr, in a line."""
+    tell(f"fastexport: {one_line(str(message))}")
+
+
+def tell(text: str) -> None:
+    """Lines on stderr, after what stdout has so far; unless stderr is full or gone: then the exit code has to do."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
     with suppress(OSError):
-        print(f"fastexport: {inert(escape(str(message)))}", file=sys.stderr)
-
-
-def complain_of_name(message: str, names: Sequence[str], name: str) -> None:
-    """Say on stderr that a name is unknown, and which ones are like it."""
-    import difflib
-
-    close = difflib.get_close_matches(name, names, 3)
-    complain(message + (f"; did you mean {', '.join(close)}?" if close else ""))
+        print(inert(escape(text)), file=sys.stderr)
 
 
 def use_colour(stream: TextIO) -> bool:
@@ -105,7 +134,23 @@ def use_colour(stream: TextIO) -> bool:
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
+    return is_terminal(stream)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can do more than print."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """How wide the terminal is. shutil knows too, but takes longer to import than most of our work takes."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted[:6]) > 0:
+        return int(wanted[:6])
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            return os.get_terminal_size(descriptor).columns or 80  # 0: a terminal that does not know
+    return 80
 
 
 def colour(text: str, code: int, stream: TextIO) -> str:
@@ -132,14 +177,29 @@ class Progress:
         """So much more is done."""
         self.done += units
         now = time.monotonic()
-        if not sys.stderr.isatty() or now - self._start < 1 or now - self._shown < 0.1:
+        if not is_terminal(sys.stderr) or now - self._start < 1 or now - self._shown < 0.1:
             return
         self._shown = now
         part = min(self.done / self.total, 1)
         bar = "#" * int(30 * part)
-        print(f"\r{escape(self.label)} [{bar:<30}] {part:4.0%}", end="", file=sys.stderr, flush=True)
+        label = _end_of(one_line(self.label), max(columns() - 40, 8))  # a line that wraps could not be taken away
+        self._print(f"\r{label} [{bar:<30}] {part:4.0%}")
 
     def close(self) -> None:
         """Take the bar away."""
         if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._print("\r\x1b[K")
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # the terminal has gone
+            print(text, end="", file=sys.stderr, flush=True)
+
+
+def _end_of(text: str, room: int) -> str:
+    """A text, or the end of one that takes more columns."""
+    if width(text) <= room:
+        return text
+    text = text[-room:]
+    while width(text) > room - 3:
+        text = text[1:]
+    return f"...{text}"

@@ -9,6 +9,7 @@ Options, and settings of pytest's configuration file:
     ``--fastexport-check``: check each .pt2 file that is found; errors fail.
     ``--fastexport-update``: write the files of `golden_graph` anew; look at the difference before it is committed.
     ``fastexport_ignore``: codes of findings, or beginnings of such, that don't count.
+    ``fastexport_fail_on``: codes of warnings, or beginnings of such, that fail too: FX502 for pickles that run code.
     ``fastexport_golden``: the folder of golden files, beside the tests; "golden" by default.
 
 Example::
@@ -43,7 +44,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fastexport-check", action="store_true", help="check .pt2 files: errors in them fail")
     group.addoption("--fastexport-update", action="store_true", help="write the files of golden_graph anew")
     parser.addini("fastexport_ignore", "codes of findings that don't count", type="args", default=[])
+    parser.addini("fastexport_fail_on", "codes of warnings that fail too", type="args", default=[])
     parser.addini("fastexport_golden", "folder of the files of golden_graph, beside the tests", default="golden")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """See that the codes of the settings are some."""
+    if not config.getoption("--fastexport-check"):
+        return
+    from fastexport import _core
+
+    for setting in ("fastexport_ignore", "fastexport_fail_on"):
+        for prefix in _codes(config, setting):
+            if not any(code.startswith(prefix) for code in _core.fault_kinds()):
+                raise pytest.UsageError(f"{setting}: no code begins with {prefix!r}; `fastexport explain` lists them")
+
+
+def _codes(config: pytest.Config, setting: str) -> tuple[str, ...]:
+    return tuple(code.upper() for code in config.getini(setting))
 
 
 # ---- files as tests --------------------------------------------------------------------------------------------------
@@ -74,14 +92,15 @@ class _Check(pytest.Item):
         from fastexport._findings import check_file
 
         report = check_file(self.path)
-        ignored = tuple(self.config.getini("fastexport_ignore"))
-        errors = [
+        ignored, fail_on = _codes(self.config, "fastexport_ignore"), _codes(self.config, "fastexport_fail_on")
+        failures = [
             finding
             for finding in report.findings
-            if finding.fault.is_error and not (ignored and finding.fault.code.startswith(ignored))
+            if (finding.fault.is_error or finding.fault.code.startswith(fail_on))
+            and not finding.fault.code.startswith(ignored)
         ]
-        if errors:
-            raise _Found(_described(report._replace(findings=errors)))
+        if failures:
+            raise _Found(_described(report._replace(findings=failures)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, _Found):
@@ -170,5 +189,7 @@ def _compare(path: Path, text: str) -> None:
     if text != expected:
         from difflib import unified_diff
 
+        from fastexport._terminal import escape
+
         lines = unified_diff(expected.splitlines(), text.splitlines(), str(path), "now", n=2, lineterm="")
-        raise AssertionError("\n".join(["the graph is another; --fastexport-update accepts it", *lines]))
+        raise AssertionError("\n".join(["the graph is another; --fastexport-update accepts it", *map(escape, lines)]))

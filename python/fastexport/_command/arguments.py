@@ -7,7 +7,7 @@ import argparse
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """--model"""
-    parser.add_argument("--model", metavar="NAME", help="which model, of a file with several")
+    parser.add_argument("--model", metavar="NAME", type=_text, help="which model, of a file with several")
 
 
 def add_output_format(parser: argparse.ArgumentParser, *formats: str) -> None:
@@ -15,6 +15,11 @@ def add_output_format(parser: argparse.ArgumentParser, *formats: str) -> None:
     parser.add_argument(
         "--output-format", choices=formats, default=formats[0], help=f"form of the output (default: {formats[0]})"
     )
+    add_output_file(parser)
+
+
+def add_output_file(parser: argparse.ArgumentParser) -> None:
+    """--output-file"""
     parser.add_argument(
         "--output-file", metavar="OUT", help="write there instead of stdout (-); the file is whole, or as it was"
     )
@@ -27,8 +32,16 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _text(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"no model has such a name: {name!r}") from None
+    return name
+
+
 def _jobs(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"a number from 0 on is wanted, not {text!r}")
     return int(text)
 

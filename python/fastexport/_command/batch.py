@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from fastexport._command.files import check_inputs
+from fastexport._remote import is_url
 from fastexport._terminal import Progress
 from fastexport.batch import expand_paths, map_many
 
 _T = TypeVar("_T")
+_MOST_JOBS = 256  # threads: of many more the system has none
 
 
 def each_file(function: Callable[[str], _T], files: Sequence[str], jobs: int) -> Iterator[_T]:
@@ -21,11 +23,13 @@ def each_file(function: Callable[[str], _T], files: Sequence[str], jobs: int) ->
         jobs: how many files at a time; 0: one a processor.
     """
     progress = Progress("files", len(files))
-    for result in _results(function, files, jobs):
+    try:
+        for result in _results(function, files, jobs):
+            progress.close()
+            yield result
+            progress.add(1)
+    finally:
         progress.close()
-        yield result
-        progress.add(1)
-    progress.close()
 
 
 def _results(function: Callable[[str], _T], files: Sequence[str], jobs: int) -> Iterator[_T]:
@@ -36,7 +40,7 @@ def _results(function: Callable[[str], _T], files: Sequence[str], jobs: int) -> 
     if jobs:
         from concurrent.futures import ThreadPoolExecutor
 
-        executor = ThreadPoolExecutor(jobs)
+        executor = ThreadPoolExecutor(min(jobs, _MOST_JOBS))
     try:
         yield from map_many(function, files, executor=executor, in_order=True)
     finally:
@@ -48,13 +52,17 @@ def named_files(paths: Sequence[str]) -> list[str]:
     """The files that paths, folders and patterns name.
 
     Raises:
-        OSError: there are none at all, standard input is named twice, or a URL can't be opened here.
+        OSError: there are none at all, or standard input is named twice.
     """
     check_inputs(paths)
-    try:
-        files = list(expand_paths(paths))
-    except (ImportError, ValueError) as error:  # of a URL: what it needs is not there
-        raise OSError(str(error)) from error
+    files: list[str] = []
+    for path in paths:
+        try:
+            files += expand_paths(path)
+        except Exception:
+            if not is_url(path):
+                raise
+            files.append(path)  # whoever opens it is told why
     if not files:
         raise FileNotFoundError(f"there are no .pt2 files in {', '.join(paths)}")
     return files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -11,11 +12,11 @@ from typing import Any
 
 from fastexport._command.arguments import add_jobs, add_model, add_output_format, names
 from fastexport._command.batch import each_file, named_files
-from fastexport._command.exits import CLEAN, FOUND, UNREADABLE
+from fastexport._command.exits import CLEAN, FOUND, UNREADABLE, Refused
 from fastexport._command.files import source_of
 from fastexport._command.sources import Sources
 from fastexport._findings import FileReport, Finding, check_file
-from fastexport._terminal import Progress, complain
+from fastexport._terminal import Progress, is_terminal
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,18 +32,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exit-zero", action="store_true", help="exit 0 in spite of findings")
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing about files without findings")
     parser.add_argument(
-        "--source-root", metavar="DIR", default=".", help="where the model's source is (default: the current folder)"
+        "--source-root",
+        metavar="DIR",
+        type=_folder,
+        default=".",
+        help="where the model's source is (default: the current folder)",
     )
     add_output_format(parser, "text", "json", "jsonl", "github", "sarif", "junit")
     add_jobs(parser)
     add_model(parser)
 
 
+def _folder(path: str) -> str:
+    if not os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"there is no folder {path!r}")
+    return path
+
+
 def run(options: Any) -> int:
     """Check the files; what can't be read is a finding, too, and the rest goes on."""
     rules = _Rules(options)
-    if not rules.are_known():
-        return UNREADABLE
+    rules.check()
     files = named_files(options.files)
     reports = each_file(partial(_check_one, options, len(files) == 1), files, options.jobs)
     writer = import_module(f"fastexport._command.formats.{options.output_format}")
@@ -52,10 +62,11 @@ def run(options: Any) -> int:
 
 def _check_one(options: Any, is_only: bool, path: str) -> FileReport:
     """The report on one file; when it is the only one, with a bar for weights that take their time."""
-    bar = _Bar(path) if is_only and not options.no_weights and sys.stderr.isatty() else None
+    bar = _Bar(path) if is_only and not options.no_weights and is_terminal(sys.stderr) else None
+    source = source_of(path)
     report = check_file(
         path,
-        data=source_of(path) if path == "-" else None,
+        data=None if source is path else source,
         model=options.model,
         level="strict" if options.strict else "lenient",
         weights=not options.no_weights,
@@ -89,15 +100,13 @@ class _Rules:
         self._exit_zero = options.exit_zero
         self.code = CLEAN
 
-    def are_known(self) -> bool:
-        """Whether each code that was named begins one that there is; complains of the first that does not."""
+    def check(self) -> None:
+        """See that each code that was named begins one that there is."""
         from fastexport import _core
 
         for prefix in (*self._select, *self._ignore, *self._fail_on):
             if not any(code.startswith(prefix) for code in _core.fault_kinds()):
-                complain(f"no code begins with {prefix!r}; `fastexport explain` lists them")
-                return False
-        return True
+                raise Refused(f"no code begins with {prefix!r}; `fastexport explain` lists them")
 
     def applied(self, reports: Iterable[FileReport]) -> Iterator[FileReport]:
         """The reports with the findings that count."""

@@ -7,34 +7,37 @@ from typing import Any
 
 from fastexport._codes import EXPLANATIONS
 from fastexport._command.arguments import add_output_format
-from fastexport._command.exits import CLEAN, UNREADABLE
+from fastexport._command.exits import CLEAN, Refused, unknown
 from fastexport._command.output import write_document
-from fastexport._terminal import complain_of_name, write
+from fastexport._terminal import write
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb."""
-    parser.add_argument("code", metavar="CODE", nargs="?", help="such as FX302; without it, all codes in a line each")
+    parser.add_argument(
+        "code", metavar="CODE", nargs="?", default="", help="such as FX302; FX3: all that begin so, a line each"
+    )
     add_output_format(parser, "text", "json")
 
 
 def run(options: Any) -> int:
-    """Print what a code means; without one, all codes."""
+    """Print what a code means; of all that begin so, or of all, what each means in a line."""
     from fastexport import _core
 
     kinds = _core.fault_kinds()
-    code = None if options.code is None else options.code.upper()
-    if code is not None and code not in kinds:
-        complain_of_name(f"there is no code {options.code!r}; `fastexport explain` lists them", list(kinds), code)
-        return UNREADABLE
+    prefix = options.code.upper()
+    codes = [code for code in kinds if code.startswith(prefix)]
+    if not codes:
+        if prefix.removeprefix("FX").isdecimal():  # nothing is like a number
+            raise Refused(f"there is no code {options.code!r}; `fastexport explain` lists them")
+        raise unknown(f"there is no code {options.code!r}", list(kinds), prefix, "fastexport explain")
     if options.output_format == "json":
-        codes = list(kinds) if code is None else [code]
-        write_document("explain", {"codes": [_code_json(name, kinds[name]) for name in codes]})
-    elif code is None:
-        for name, kind in kinds.items():
-            write(f"{name}  {kind:<18}{EXPLANATIONS[name].meaning}")
+        write_document("explain", {"codes": [_code_json(code, kinds[code]) for code in codes]})
+    elif codes == [prefix]:
+        _write_page(prefix, kinds[prefix])
     else:
-        _write_page(code, kinds[code])
+        for code in codes:
+            write(f"{code}  {kinds[code]:<18}{EXPLANATIONS[code].meaning}")
     return CLEAN
 
 

@@ -1,21 +1,20 @@
 """Ctrl-C, and a signal to terminate, end the command at once, also while the C part works.
 
 Python acts on a signal between two of its own steps, so one long call into C would hold it up. A thread hears of the
-signal through a pipe, and ends the process where that takes too long.
+signal through a pipe, and ends the process where that takes too long. Files that are being written go then; those that
+were there are as they were.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from _thread import allocate_lock, start_new_thread
+from _thread import start_new_thread
 from types import FrameType
 
 _GRACE = 0.5  # seconds in which the program may end by itself
-
-# Held while a file is put in place, which must not end half-way: it has a temporary name until then.
-writing = allocate_lock()
 
 
 def watch() -> None:
@@ -37,5 +36,7 @@ def _wait(pipe: int) -> None:
     while not heard:
         heard = {int(signal.SIGINT), int(signal.SIGTERM)}.intersection(os.read(pipe, 64))
     time.sleep(_GRACE)
-    with writing:
-        os._exit(128 + heard.pop())  # as a shell tells of it
+    new_files = sys.modules.get("fastexport._new_file")
+    if new_files is not None:
+        new_files.discard_all()
+    os._exit(128 + heard.pop())  # as a shell tells of it

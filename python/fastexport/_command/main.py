@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fastexport._command.exits import CLEAN, INTERNAL, INTERRUPTED, UNREADABLE
+from fastexport._command.exits import CLEAN, INTERNAL, INTERRUPTED, UNREADABLE, Refused
+from fastexport._command.output import closed
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that is closed: whoever writes is told so, since nobody will read it."""
+
+    def write(self, text: object) -> int:
+        raise closed()
+
+    @property
+    def buffer(self) -> Any:
+        """Where bytes are written."""
+        return self
 
 
 def console() -> int:
     """What the command fastexport, and python -m fastexport, run: the command line of the process."""
-    from fastexport._command.interrupts import watch
+    try:
+        from fastexport._command.interrupts import watch
 
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w"))
-    watch()
-    return main()
+        if sys.stdout is None:  # closed by whoever started us
+            sys.stdout = _Closed()
+        if sys.stderr is None:
+            sys.stderr = open(os.devnull, "w")
+        watch()
+        return main()
+    except KeyboardInterrupt:  # outside of what main() watches over
+        return INTERRUPTED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,29 +49,56 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     from fastexport._errors import FastExportError
-    from fastexport._terminal import complain, escape, inert
+    from fastexport._terminal import complain, tell
 
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure:
         reconfigure(errors="backslashreplace")  # what the terminal's encoding lacks
     try:
         return _run(sys.argv[1:] if argv is None else argv)
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLEAN
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError as error:
+        return _reader_gone(error)
+    except Refused as refusal:
+        complain(refusal)
+        return refusal.code
     except (FastExportError, OSError) as error:
-        complain(error)
+        complain(_words_of(error))
+        return UNREADABLE
+    except MemoryError:
+        complain("there is not enough memory")
         return UNREADABLE
     except SystemExit as stop:  # argparse's
         return stop.code if isinstance(stop.code, int) else UNREADABLE
     except Exception as error:
         import traceback
 
-        print(inert(escape(traceback.format_exc())), file=sys.stderr)
+        tell(traceback.format_exc())
         complain(f"this is an error of fastexport itself, please report it: {error}")
         return INTERNAL
+
+
+def _reader_gone(error: BrokenPipeError) -> int:
+    """The reader of our output has gone, as `head` does; of another output than stdout that is an error."""
+    from fastexport._command.output import is_stdout
+    from fastexport._terminal import complain
+
+    if error.filename is not None and not is_stdout(error.filename):
+        complain(_words_of(error))
+        return UNREADABLE
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLEAN
+
+
+def _words_of(error: Exception) -> str:
+    """What is said of an error; of the system's, of a file, what other commands say."""
+    from fastexport._errors import FastExportError
+
+    if not isinstance(error, OSError) or isinstance(error, FastExportError):
+        return str(error)
+    has_path = error.filename is not None and error.strerror
+    return f"{os.fsdecode(error.filename) or repr('')}: {error.strerror}" if has_path else str(error)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -67,20 +112,25 @@ def _run(argv: Sequence[str]) -> int:
     from contextlib import redirect_stdout
     from io import StringIO
 
-    from fastexport._command.interrupts import writing
-    from fastexport._command.output import check_output
+    from fastexport._command.output import check_output, check_two
     from fastexport._new_file import write_file
 
     check_output(options.output_file, _inputs(options))
+    for name in ("output", "safetensors"):
+        check_two(options.output_file, getattr(options, name, None))
     text = StringIO()
     with redirect_stdout(text):
         code = options.run(options)
-    with writing:
-        write_file(options.output_file, text.getvalue().encode("utf-8", "backslashreplace"))
+    write_file(options.output_file, text.getvalue().encode("utf-8", "backslashreplace"))
     return code
 
 
 def _inputs(options: Any) -> list[str]:
     """The files that a command line reads."""
     named = [getattr(options, name, None) for name in ("file", "other", "a", "b")]
-    return [*filter(None, named), *getattr(options, "files", ())]
+    patterns = getattr(options, "files", ())
+    if patterns:
+        from fastexport._command.batch import named_files
+
+        return named_files(patterns)
+    return list(filter(None, named))

@@ -7,11 +7,10 @@ are there anyway. All other effects are the business of the rest of the program.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastexport._core import Node
-from fastexport._interface import remove_updates, updates
+from fastexport._interface import flatten, remove_updates, updates, user_inputs
 from fastexport._memory import CALM, COPIES, FRESH, POSITION_SHIFT, VIEW, memory_facts
 
 if TYPE_CHECKING:
@@ -28,41 +27,73 @@ def cut(program: ExportedProgram, inputs: list[Node], outputs: list[Node]) -> No
     Args:
         program: it is changed.
         inputs: nodes whose values are given to the program; what computed them goes. Inputs have the names of these.
-        outputs: nodes whose values it returns, in the place of its results. An update of a buffer or an input stays
-            when the part reads that and has all the update needs.
+        outputs: nodes whose values it returns, as a tuple. An update of a buffer or an input stays when the part reads
+            that and has all the update needs.
 
     Raises:
-        ValueError: an input is an output too, or a value can't be one.
+        ValueError: an input is an output too, or is not needed, or a value can't be one.
         TypeError: nothing is known of the value of an input.
     """
-    signature = program.graph_signature
-    user_inputs, old_outputs = set(signature.user_inputs), len(signature.user_outputs)
-    cuts = {node: f"{node.name}_input" for node in inputs if node.name not in user_inputs}
+    old_outputs = len(program.graph_signature.user_outputs)
+    there = set(user_inputs(program))
     both = [node.name for node in inputs if node in outputs]
     if both:
         raise ValueError(f"{both[0]} can't be an input and an output")
+    for node in (*inputs, *outputs):
+        _check_value(node)
+    names = {node.name for node in program.graph.nodes}
+    cuts = {node: _free_name(node.name, names) for node in inputs if node not in there}
+    flatten(program)
     for node in outputs:
         program.add_output(node)
     for _ in range(old_outputs):
         program.remove_output(0)
+    named = {node.name: cuts.get(node, node.name) for node in inputs}
     for node, name in cuts.items():
         node.replace_all_uses_with(program.add_input(name, node.meta.get("val")))
     _drop_the_rest(program)
-    _remove_unused(program)
+    program.remove_unused_inputs(user_inputs=True)
+    _check_needed(program, named)
     _forget_module_calls(program)
     taken = {node.name for node in program.graph.nodes}
-    for name in cuts.values():
-        old = name.removesuffix("_input")
-        if name in taken and old not in taken:
+    for old, name in named.items():
+        if old not in taken:
             program.rename_input(name, old)
 
 
-def _remove_unused(program: ExportedProgram) -> None:
-    program.remove_unused_inputs()
-    for node in program.graph.find_nodes(op="placeholder"):
-        if not node.users:
-            with suppress(ValueError):  # what is updated stays, and a field of a class that can't do without it
-                program.remove_input(node.name)
+def _check_value(node: Node) -> None:
+    """See that a node has one value."""
+    value = node.meta.get("val")
+    if isinstance(value, tuple | list):
+        users = ", ".join(user.name for user in node.users)
+        raise ValueError(f"{node.name} has several values: name a node that takes one ({users or 'there is none'})")
+    if node.op == "get_attr" and value is None:
+        raise ValueError(f"{node.name} is no value, but what another node calls")
+
+
+def _free_name(name: str, names: set[str]) -> str:
+    """A name for an input that stands for a node, until that is gone."""
+    free = f"{name}_input"
+    while free in names:
+        free += "_"
+    return free
+
+
+def _check_needed(program: ExportedProgram, named: dict[str, str]) -> None:
+    """See that the part needs each input that was named.
+
+    Args:
+        named: how inputs were called by the user -> as they are called now.
+    """
+    there = {node.name for node in program.graph.find_nodes(op="placeholder")}
+    unused = [name for name, now in named.items() if now not in there]
+    if unused:
+        called = {now: name for name, now in named.items()}
+        needed = ", ".join(called.get(node.name, node.name) for node in user_inputs(program))
+        raise ValueError(
+            f"the outputs don't come from {', '.join(unused)}: "
+            + (f"they need {needed}, of which any may be named" if needed else "they need no input")
+        )
 
 
 def _forget_module_calls(program: ExportedProgram) -> None:
@@ -75,8 +106,7 @@ def _forget_module_calls(program: ExportedProgram) -> None:
 def _drop_the_rest(program: ExportedProgram) -> None:
     nodes = list(program.graph.nodes)
     found = updates(program)
-    user_inputs = set(program.graph_signature.user_inputs)
-    part = _Part(nodes, {node for node in nodes if node.op == "placeholder" and node.name in user_inputs})
+    part = _Part(nodes, set(user_inputs(program)))
     part.need(value for position, value in enumerate(program.graph.output_node().args[0]) if position not in found)
     part.complete(found)
     remove_updates(program, [position for position, (value, _) in found.items() if value not in part.kept])

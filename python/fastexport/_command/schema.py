@@ -7,29 +7,35 @@ from pathlib import Path
 from typing import Any
 
 import fastexport
-from fastexport._command.arguments import add_output_format
-from fastexport._command.exits import CLEAN, UNREADABLE
-from fastexport._terminal import complain_of_name, write
+from fastexport._command.arguments import add_output_file
+from fastexport._command.exits import CLEAN, unknown
+from fastexport._terminal import write
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb."""
-    parser.add_argument("verb", metavar="VERB", nargs="?", help="whose output; without it, the names of all schemas")
-    add_output_format(parser, "json")
+    parser.add_argument("verb", metavar="VERB", nargs="?", help="or a schema's name; without it, all names")
+    add_output_file(parser)
 
 
 def run(options: Any) -> int:
     """Print a schema, or the names of all."""
-    known = {path.stem.rpartition("-")[0]: path for path in sorted(folder().glob("*.json"))}
+    known = {_name_of(path): path for path in sorted(folder().glob("*.json"))}
+    verbs = {path.stem.rpartition("-")[0]: path for path in known.values()}
     if options.verb is None:
-        for path in known.values():
-            write("fastexport.{}/{}".format(*path.stem.rsplit("-", 1)))
-    elif options.verb in known:
-        print(known[options.verb].read_text("utf-8").rstrip())
-    else:
-        complain_of_name(f"there is no schema {options.verb!r}", list(known), options.verb)
-        return UNREADABLE
+        for name in known:
+            write(name)
+        return CLEAN
+    path = known.get(options.verb) or verbs.get(options.verb)
+    if path is None:
+        raise unknown(f"there is no schema {options.verb!r}", list(verbs), options.verb, "fastexport schema")
+    print(path.read_text("utf-8").rstrip())
     return CLEAN
+
+
+def _name_of(path: Path) -> str:
+    """As the output of the verb has it."""
+    return "fastexport.{}/{}".format(*path.stem.rsplit("-", 1))
 
 
 def folder() -> Path:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fastexport._command.arguments import add_model, add_output_format
-from fastexport._command.exits import CLEAN, UNREADABLE
+from fastexport._command.exits import CLEAN, unknown
 from fastexport._command.files import open_program
 from fastexport._command.output import write_document
 from fastexport._naming import pretty
-from fastexport._terminal import complain_of_name, write, write_table
+from fastexport._terminal import write, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +41,9 @@ def run(options: Any) -> int:
     program = open_program(options.file, options.model)
     is_json = options.output_format == "json"
     if options.node is not None:
-        return _show_node(program, options.node, is_json)
+        return _show_node(program, options.file, options.node, is_json)
     if options.subgraph is not None:
-        return _show_subgraph(program, options.subgraph, is_json)
+        return _show_subgraph(program, options.file, options.subgraph, is_json)
     part = next((name for name in ("code", "signature", "summary", "table", "tree") if getattr(options, name)), None)
     if is_json:
         _write_json(part or "program", _JSON[part](program))
@@ -98,7 +99,7 @@ def _write_table(program: ExportedProgram) -> None:
 def _write_tree(program: ExportedProgram) -> None:
     from fastexport._tree import module_tree, tree_lines
 
-    write("\n".join(tree_lines(module_tree(program))))
+    write("\n".join(tree_lines(module_tree(program), encoding=sys.stdout.encoding)))
 
 
 def _code_of(module: Any) -> str:
@@ -201,15 +202,14 @@ _JSON: dict[str | None, Any] = {
 # ---- one node, one subgraph
 
 
-def _show_node(program: ExportedProgram, name: str, is_json: bool) -> int:
+def _show_node(program: ExportedProgram, file: str, name: str, is_json: bool) -> int:
     path, _, last = name.rpartition("/")
     graphs = {"": program.graph, **{inner.replace(".", "/"): graph for inner, graph in _subgraphs_of(program.graph)}}
     try:
         node = graphs[path].node(last)
     except KeyError:
         names = [f"{inner}/{n.name}" if inner else n.name for inner, graph in graphs.items() for n in graph.nodes]
-        complain_of_name(f"there is no node {name!r}", names, name)
-        return UNREADABLE
+        raise unknown(f"{file} has no node {name!r}", names, name, f"fastexport show {file}") from None
     if is_json:
         meta = {key: str(value) for key, value in node.meta.items()}
         _write_json("node", {"node": {**_node_json(node), "meta": meta}})
@@ -223,11 +223,11 @@ def _show_node(program: ExportedProgram, name: str, is_json: bool) -> int:
     return CLEAN
 
 
-def _show_subgraph(program: ExportedProgram, path: str, is_json: bool) -> int:
+def _show_subgraph(program: ExportedProgram, file: str, path: str, is_json: bool) -> int:
     graphs = dict(_subgraphs_of(program.graph))
+    path = path.replace("/", ".")  # as --node has it
     if path not in graphs:
-        complain_of_name(f"there is no subgraph {path!r}", list(graphs), path)
-        return UNREADABLE
+        raise unknown(f"{file} has no subgraph {path!r}", list(graphs), path, f"fastexport show {file}")
     if is_json:
         _write_json("subgraph", {"subgraph": path, "nodes": _nodes_json(graphs[path])})
     else:

@@ -11,6 +11,8 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from fastexport._remote import is_url
+
 if TYPE_CHECKING:
     from fastexport._findings import Finding, Frame
 
@@ -23,7 +25,7 @@ class Place(NamedTuple):
     """A line of source.
 
     Attributes:
-        file: the path; relative to the folder of the source, with slashes, where `exists`.
+        file: the path; where `exists`, as `Sources.relative` tells it.
         line: counted from one.
         function: what the line is in, or "".
         exists: whether the file is there.
@@ -44,6 +46,7 @@ class Sources:
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
+        self._here = os.getcwd()
         self._found: dict[tuple[str, int, str], str | None] = {}
         self._lines: dict[str, list[bytes]] = {}
 
@@ -56,18 +59,19 @@ class Sources:
                 self._found[key] = self._find(frame)
             file = self._found[key]
             if file is not None:
-                return Place(file, frame.line, frame.function, True)
+                return Place(self.relative(os.path.join(self._root, file)), frame.line, frame.function, True)
         return Place(frames[0].file, frames[0].line, frames[0].function, False) if frames else None
 
     def relative(self, path: str) -> str:
-        """A path below the folder, relative to it and with slashes; another one as it is, with slashes."""
-        inner = os.path.relpath(os.path.abspath(path), self._root)
-        return _slashes(path if inner.split(os.sep, 1)[0] == os.pardir else inner)
+        """A path below the current folder, which is that of a repository as a rule, relative to it and with slashes: so
+        forges look for files. Another one, and a URL, as it is, with slashes."""
+        return path if is_url(path) else _inner(path, self._here) or _slashes(path)
 
     def _find(self, frame: Frame) -> str | None:
-        path = self.relative(os.path.join(self._root, frame.file))
-        if not os.path.isabs(path) and self._is_file(path):
-            return path
+        """The path of its file below the folder of the source, relative to that."""
+        inside = _inner(os.path.join(self._root, frame.file), self._root)
+        if inside and self._is_file(inside):
+            return inside
         parts = [part for part in re.split(r"[/\\]", frame.file) if part][-_MOST_FOLDERS:]
         if ".." in parts or not frame.code:
             return None
@@ -99,6 +103,12 @@ class Sources:
 
 def _is_own(file: str) -> bool:
     return not file.startswith("<") and not file.startswith("torch/") and _LIBRARY.search(file) is None
+
+
+def _inner(path: str, folder: str) -> str | None:
+    """A path below a folder relative to it, with slashes."""
+    inner = os.path.relpath(os.path.abspath(path), folder)
+    return None if inner.split(os.sep, 1)[0] == os.pardir else _slashes(inner)
 
 
 def _slashes(path: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fastexport._command.arguments import add_jobs, add_model, add_output_format
 from fastexport._command.batch import each_file, named_files
 from fastexport._command.exits import CLEAN, UNREADABLE
-from fastexport._command.files import source_of
+from fastexport._command.files import reason_of, source_of
 from fastexport._command.output import write_document, write_line
 from fastexport._stats import Stats, StatsTable
 from fastexport._terminal import complain, emit, write, write_table
@@ -65,9 +64,10 @@ def _write_rows(found: list[Stats]) -> None:
 
 def _stats_of(model: str | None, path: str) -> StatsReport:
     """The statistics of a file; those of standard input bear its name too."""
-    report = stats_one(source_of(path), model=model)
-    if path != "-":
-        return report
+    try:
+        report = stats_one(source_of(path), model=model, on_error="raise")
+    except Exception as error:
+        return StatsReport(path, error=reason_of(error, path))
     if report.stats is not None:
         report.stats.name = path
-    return replace(report, path=path)
+    return report

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport._command.arguments import add_model, add_output_format
-from fastexport._command.exits import CLEAN, UNREADABLE
+from fastexport._command.exits import CLEAN, Refused, unknown
 from fastexport._command.files import open_program
-from fastexport._command.interrupts import writing
-from fastexport._command.output import check_output, no_stdout, write_document, write_line
-from fastexport._terminal import complain, complain_of_name, write_table
+from fastexport._command.output import check_output, stream_of, write_document, write_line
+from fastexport._terminal import write_table
 
 if TYPE_CHECKING:
     from fastexport._program import ExportedProgram
@@ -45,7 +44,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="read them: extremes, mean, zeros, what is not finite",
     )
     parser.add_argument("--sha256", action="store_true", help="read them: the checksum of each")
-    parser.add_argument("--safetensors", metavar="OUT", help="write them to a safetensors file; needs safetensors")
+    parser.add_argument(
+        "--safetensors", metavar="OUT", help="write all to a safetensors file; - is stdout; needs safetensors"
+    )
     add_output_format(parser, "text", "json", "jsonl")
     add_model(parser)
 
@@ -59,8 +60,8 @@ def run(options: Any) -> int:
     rows = list(_rows(program, options.name, is_read, options.sha256))
     if options.name is not None and not rows:
         names = [*program.state_dict, *program.constants]
-        complain_of_name(f"there is no weight {options.name!r}", names, options.name)
-        return UNREADABLE
+        lister = f"fastexport weights {options.file}"
+        raise unknown(f"{options.file} has no weight {options.name!r}", names, options.name, lister)
     if options.fold:
         rows = list(_folded(rows))
     documents = [_row_json(row, is_read) for row in rows]
@@ -77,15 +78,15 @@ def run(options: Any) -> int:
 def _export(options: Any) -> int:
     from fastexport._safetensors import to_safetensors
 
-    no_stdout(options.safetensors)
+    if options.name is not None or options.fold or options.statistics or options.sha256:
+        raise Refused("--safetensors writes all weights as they are: without NAME, --fold, --stats and --sha256")
+    path = stream_of(options.safetensors)
     check_output(options.safetensors, [options.file])
     program = open_program(options.file, options.model)
     try:
-        with writing:
-            to_safetensors(program, options.safetensors, constants=True)
+        to_safetensors(program, path, constants=True)
     except (ImportError, TypeError, ValueError) as error:
-        complain(error)
-        return UNREADABLE
+        raise Refused(error) from error
     return CLEAN
 
 

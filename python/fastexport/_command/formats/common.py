@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fastexport._terminal import escape, inert
+from fastexport._terminal import one_line
 
 if TYPE_CHECKING:
     from fastexport._command.sources import Place
@@ -29,12 +29,3 @@ def origin(finding: Finding, place: Place) -> str:
     function = f" in {place.function}" if place.function else ""
     module = f", module {finding.module}" if finding.module else ""
     return one_line(f"{place.file}:{place.line}{function}{module}")
-
-
-def one_line(text: str) -> str:
-    r"""A text with its ends of lines written as escapes, like all else that does not show.
-
-    >>> one_line("a\nb")
-    'a\\nb'
-    """
-    return inert(escape(text)).replace("\n", "\\n").replace("\t", "\\t")

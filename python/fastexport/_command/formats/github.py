@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fastexport._command.formats.common import described, level_of, one_line
+from fastexport._command.formats.common import described, level_of
+from fastexport._terminal import one_line
 
 if TYPE_CHECKING:
     from fastexport._command.sources import Sources
@@ -22,7 +23,7 @@ def write(reports: Iterable[FileReport], sources: Sources, *, quiet: bool) -> No
     for report in reports:
         path = sources.relative(report.path)
         for finding in report.findings:
-            print(_command(path, finding, sources))
+            print(_command(path, finding, sources), flush=True)
 
 
 def _command(path: str, finding: Finding, sources: Sources) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape as escape_xml
 from xml.sax.saxutils import quoteattr
 
-from fastexport._command.formats.common import described, level_of, one_line, origin
-from fastexport._terminal import write_markup
+from fastexport._command.formats.common import described, level_of, origin
+from fastexport._terminal import one_line, write_markup
 
 if TYPE_CHECKING:
     from fastexport._command.sources import Sources

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fastexport._codes import EXPLANATIONS
-from fastexport._command.formats.common import described, level_of, one_line
-from fastexport._terminal import write_json
+from fastexport._command.formats.common import described, level_of
+from fastexport._remote import is_url
+from fastexport._terminal import one_line, write_json
 
 if TYPE_CHECKING:
     from fastexport._command.sources import Sources
@@ -124,8 +125,13 @@ def _notification(path: str, finding: Finding) -> dict[str, Any]:
 
 def _artifact(path: str) -> dict[str, str]:
     """A path as a URI: a relative one stays so, and forges read it from the root of the repository."""
-    uri = quote(os.fsencode(path) if os.path.exists(path) else path.encode("utf-8", "backslashreplace"))
-    return {"uri": f"file://{uri}" if os.path.isabs(path) else uri}
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:  # what another machine called a file
+        name = path.encode("utf-8", "backslashreplace")
+    if is_url(path):
+        return {"uri": quote(name, "/:?#[]@!$&'()*+,;=%")}
+    return {"uri": f"file://{quote(name)}" if os.path.isabs(path) else quote(name)}
 
 
 def _logical(finding: Finding) -> dict[str, str]:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fastexport._command.formats.common import described, level_of, one_line, origin
-from fastexport._terminal import colour, complain, emit
+from fastexport._command.formats.common import described, level_of, origin
+from fastexport._terminal import colour, complain, emit, one_line
 
 if TYPE_CHECKING:
     from fastexport._command.sources import Sources
@@ -20,9 +20,10 @@ def write(reports: Iterable[FileReport], sources: Sources, *, quiet: bool) -> No
     """Each file as it becomes known; those that can't be read are told of on stderr."""
     for report in reports:
         if report.unreadable:
-            complain(f"{one_line(report.path)}: {described(report.findings[0])}")
+            complain(f"{report.path}: {described(report.findings[0])}")
         else:
             _write_report(report, sources, quiet)
+        sys.stdout.flush()
 
 
 def _write_report(report: FileReport, sources: Sources, quiet: bool) -> None:
