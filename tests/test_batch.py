@@ -22,7 +22,16 @@ import pytest
 import fastexport
 from fastexport import Fault, FormatError, batch, load
 from fastexport._program import open_archive
-from fastexport.batch import CheckReport, StatsReport, check_many, check_one, expand_paths, map_many, stats_many
+from fastexport.batch import (
+    CheckReport,
+    StatsReport,
+    check_many,
+    check_one,
+    expand_paths,
+    map_many,
+    stats_many,
+    stats_one,
+)
 from helpers import run_python
 from pt2_files import ALL, HOSTILE, NEGATIVE, label, sample
 
@@ -256,6 +265,50 @@ def test_a_dask_cluster(folder, processes, tmp_path):
         assert sum(report.ok for report in stats_many(hard_list(folder), executor=executor)) == 2
 
 
+def test_a_dask_cluster_again_after_what_was_cancelled(tmp_path):
+    """The scheduler still knows the calls that were cancelled: those of the next run are none of them."""
+    distributed = pytest.importorskip("distributed")
+    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    files = [tmp_path / f"{i}.pt2" for i in range(30)]
+    for file in files:
+        file.write_bytes(sample("linear").read_bytes())
+    with (
+        distributed.LocalCluster(**settings, local_directory=str(tmp_path / "dask")) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        executor = client.get_executor()
+        for _ in range(3):
+            reports = check_many(files, executor=executor)
+            assert next(reports).ok
+            reports.close()
+            assert sum(report.ok for report in check_many(files, executor=executor)) == len(files)
+        held = [executor.submit(batch._call, partial(check_one, weights=True), None, [str(files[0])], b"")]
+        assert held[0].result()[0].ok
+        files[0].write_bytes(b"changed")
+        assert not next(check_many(files[0], executor=executor)).ok
+        assert len(set(map_many(unlike, [1, 1], executor=executor))) == 2
+
+
+def unlike(item):
+    return os.urandom(8)
+
+
+def test_no_two_calls_are_alike():
+    """An engine that takes calls of the same arguments for one, as dask does, does each of ours."""
+    calls = []
+
+    class Engine:
+        def submit(self, function, *args):
+            calls.append(pickle.dumps((function, args)))
+            future = concurrent.futures.Future()
+            future.set_result(function(*args))
+            return future
+
+    for _ in range(2):
+        assert [report.ok for report in check_many([GOOD, GOOD], executor=Engine())] == [True, True]
+    assert len(set(calls)) == 4
+
+
 def test_maps(folder):
     from joblib import Parallel, delayed
 
@@ -436,6 +489,59 @@ def test_progress(folder):
     assert bar.count == 3 and seen == [(1, 3, True), (2, 3, True), (3, 3, True), (1, None, True)]
 
 
+@pytest.mark.parametrize(
+    "lossy, told",
+    [
+        (lambda function, items: list(map(function, items))[:-1], "2 results of 3 items"),
+        (lambda function, items: map(function, itertools.islice(items, 2)), "2 results of 2 items or more"),
+        (lambda function, items: [function([item]) for chunk in items for item in chunk * 2], "6 results of 3 items"),
+        (lambda function, items: [], "0 results of 0 items or more"),
+    ],
+)
+def test_maps_that_lose_results(lossy, told):
+    with pytest.raises(RuntimeError, match=f"map gave {told}; it is to give one of each"):
+        list(check_many([GOOD] * 3, map=lossy))
+    with pytest.raises(RuntimeError, match=told):
+        list(map_many(abs, [1, 2, 3], map=lossy))
+
+
+def test_maps_that_give_something_else():
+    with pytest.raises(TypeError, match="a list; it gave None"):
+        list(check_many([GOOD], map=lambda function, items: [None for _ in items]))
+
+
+def test_a_map_is_closed_when_nobody_reads_on():
+    closed = []
+
+    def engine(function, items):
+        try:
+            yield from map(function, items)
+        finally:
+            closed.append(True)
+
+    found = map_many(abs, [1, 2, 3], map=engine)
+    assert next(found) == 1 and not closed
+    found.close()
+    assert closed
+
+
+def ends(item):
+    raise StopIteration(item)
+
+
+@pytest.mark.parametrize("options", [{}, {"map": map}, {"in_order": True}])
+def test_stop_iteration_of_the_function_loses_nothing(options):
+    with pytest.raises(RuntimeError, match="the function raised StopIteration"):
+        list(map_many(ends, [1, 2, 3], **options))
+
+
+@pytest.mark.parametrize("nothing", [None, 5, 2.5])
+def test_what_is_no_file_and_no_list(nothing):
+    for do in (check_many, stats_many, lambda paths: list(expand_paths(paths))):
+        with pytest.raises(TypeError, match=f"files are a path.* not {nothing}"):
+            do(nothing)
+
+
 def test_options_that_can_not_be():
     for wrong, error in (
         ({"executor": Slow(), "map": map}, ValueError),
@@ -534,24 +640,61 @@ def test_folders_that_can_not_be_read_are_told_of(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize("in_order", [True, False])
 def test_what_can_not_be_sent_to_processes_is_told_of(chunksize, in_order):
     with open(GOOD, "rb") as file:
-        items = [GOOD, file, GOOD, lambda: 0, file, file, file, GOOD]
+        items = [GOOD, file, GOOD, threading.Lock(), file, file, file, GOOD]
         for many in (check_many, stats_many):
             with spawned() as executor:
                 reports = list(many(items, executor=executor, chunksize=chunksize, in_order=in_order))
                 assert len(reports) == 8 and sum(report.ok for report in reports) == 3
                 bad = [report for report in reports if not report.ok]
                 assert all("can't be sent to another process: " in report.error for report in bad)
-                assert sorted(report.path for report in bad) == sorted([GOOD] * 4 + ["<function>"])
+                assert sorted(report.path for report in bad) == sorted([GOOD] * 4 + ["<lock>"])
                 if in_order:
                     assert [report.ok for report in reports] == [isinstance(item, str) for item in items]
                 with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
                     list(many([file], executor=executor, on_error="raise"))
 
 
+@pytest.mark.parametrize("chunksize", [1, 3])
+def test_what_can_not_be_sent_by_a_map_is_told_of(chunksize):
+    from joblib import Parallel, delayed
+
+    def joblib_map(function, items):
+        return Parallel(n_jobs=2)(delayed(function)(item) for item in items)
+
+    with open(GOOD, "rb") as file, multiprocessing.get_context("spawn").Pool(1) as pool:
+        items = [GOOD, file, Path(GOOD), sample("linear").read_bytes(), threading.Lock()]
+        for engine in (pool.map, pool.imap, pool.imap_unordered, joblib_map):
+            reports = list(check_many(items, map=engine, chunksize=chunksize))
+            assert [report.ok for report in reports] == [True, False, True, True, False]
+            assert all("can't be sent to another process: " in report.error for report in reports if not report.ok)
+        with pytest.raises((TypeError, pickle.PicklingError)):
+            list(check_many([file], map=pool.imap, on_error="raise"))
+        assert [report.ok for report in check_many(items, map=map)] == [True, True, True, True, False]
+
+
+def unknown():
+    raise LookupError("not here")
+
+
+class NotThere:
+    name = "not there.pt2"
+
+    def __reduce__(self):
+        return unknown, ()
+
+
+def test_what_can_not_be_unpickled_breaks_no_pool():
+    items = [GOOD, NotThere(), GOOD]
+    with spawned() as executor:
+        reports = list(check_many(items, executor=executor, chunksize=2, in_order=True))
+    assert [report.ok for report in reports] == [True, False, True]
+    assert reports[1].path == "not there.pt2" and reports[1].error.endswith("LookupError: not here")
+
+
 def test_engines_that_pickle_at_once():
     class Engine:
         def submit(self, function, *args):
-            pickle.dumps(args)
+            function, args = pickle.loads(pickle.dumps((function, args)))
             if broken:
                 raise RuntimeError("no workers")
             future = concurrent.futures.Future()
@@ -559,16 +702,63 @@ def test_engines_that_pickle_at_once():
             return future
 
     broken = False
-    items = [GOOD, lambda: 0, GOOD]
+    items = [GOOD, threading.Lock(), GOOD]
     assert [report.ok for report in check_many(items, executor=Engine(), in_order=True)] == [True, False, True]
     broken = True
     with pytest.raises(RuntimeError, match="no workers"):
         list(check_many([GOOD], executor=Engine()))
 
 
-def test_levels_are_known_before_anything_is_done():
+def test_errors_of_hostile_objects():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    class File:
+        def __init__(self, error):
+            self.error = error
+
+        def read(self):
+            raise self.error
+
+    given = [Silent(), OSError(5, 5), OSError(), KeyError("a\nb\x85c"), ConnectionError("one\ntwo")]
+    found = [report.error for report in check_many(map(File, given), in_order=True)]
+    assert found == [
+        "Silent: no reason is told",
+        "[Errno 5] 5",
+        "no reason is told",
+        "KeyError: 'a\\nb\\x85c'",
+        "ConnectionError: one two",
+    ]
+
+
+def test_names_of_hostile_objects():
+    class Hostile:
+        @property
+        def name(self):
+            raise RuntimeError("no name")
+
+        def __reduce__(self):
+            raise RuntimeError("no pickle")
+
+        def read(self):
+            raise RuntimeError("no bytes")
+
+    (report,) = check_many([Hostile()])
+    assert (report.path, report.error) == ("<Hostile>", "RuntimeError: no bytes")
+    with spawned() as executor:
+        (report,) = check_many([Hostile()], executor=executor)
+    assert report.path == "<Hostile>" and report.error.endswith("RuntimeError: no pickle")
+
+
+def test_levels_and_limits_are_known_before_anything_is_done():
     with pytest.raises(ValueError, match="level must be"):
         check_many([GOOD], level="high")
+    for do, given in ((check_many, [GOOD]), (stats_many, [GOOD]), (check_one, GOOD), (stats_one, GOOD)):
+        with pytest.raises(ValueError, match="there is no limit 'bytes'"):
+            do(given, limits={"bytes": 7})
+        with pytest.raises(TypeError, match="model is the name of one, or None, not 5"):
+            do(given, model=5)
 
 
 @pytest.fixture
@@ -588,7 +778,7 @@ def test_urls(memory):
     assert list(expand_paths(["memory://models/bad.pt2"])) == ["memory://models/bad.pt2"]
     reports = list(check_many([*paths, "memory://models/none.pt2"], in_order=True))
     assert [report.ok for report in reports] == [True] * 3 + [False] + [True] * 3 + [False]
-    assert reports[-1].error and reports[0].path == paths[0]
+    assert reports[-1].error == "FileNotFoundError: /models/none.pt2" and reports[0].path == paths[0]
     assert sum(report.ok for report in stats_many(paths)) == 6
     with fastexport.open_weights(paths[0]) as f:
         assert f.get_tensor("fc.bias").numel == 3

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fastexport
 from browser import browser  # noqa: F401
-from fastexport import Graph, _core, model_explorer
+from fastexport import FastExportError, Graph, _core, model_explorer
 from fastexport._errors import Fault
 from fastexport._tensor_meta import TensorMeta
 from pt2_files import ALL, HOSTILE, label, sample
@@ -132,6 +132,22 @@ def test_subgraphs_are_opened_from_the_call():
     assert getter["subgraphIds"] == ["net/true_graph_0"] and attributes(getter) == {"kind": "subgraph"}
 
 
+def test_subgraphs_however_deep():
+    g = Graph()
+    for _ in range(1500):
+        outer = Graph()
+        outer.subgraphs = {"a": g}
+        outer.get_attr("a").meta["val"] = TensorMeta("float32", (2,))
+        g = outer
+    shown = graphs_of(g)
+    assert len(shown) == 1501 and shown[-1]["id"] == "model" + 1500 * "/a"
+    assert len(model_explorer.node_data(g)["dtype"]) == 1500
+    g.subgraphs = {"a": g}
+    for walk in (model_explorer.to_json, model_explorer.node_data):
+        with pytest.raises(RecursionError, match="own subgraphs"):
+            walk(g)
+
+
 def test_a_call_with_several_results_tells_all_of_them():
     g = Graph()
     x = g.placeholder("x")
@@ -193,7 +209,7 @@ def test_a_graph_that_is_changed_meanwhile_is_refused():
             g.placeholder("more")
             return '"label":"x","attrs":[]', None, False
 
-    with pytest.raises(RuntimeError, match="was changed"):
+    with pytest.raises(FastExportError, match="was changed"):
         _core.explorer_nodes(g, Told())
 
 
@@ -220,7 +236,7 @@ def test_threads_that_edit_are_noticed():
         for _ in range(100):
             try:
                 graphs_of(g)
-            except RuntimeError as error:
+            except FastExportError as error:
                 assert "was changed" in str(error)
     finally:
         stop.set()
@@ -419,6 +435,17 @@ def test_server_tells_what_is_wrong_with_a_file(server):
     assert answer["error"].startswith("FormatError: ")
 
 
+def test_server_tells_that_there_is_no_such_graph(server):
+    answer = server.send(
+        cmdId="run",
+        extensionId="fastexport_dtype",
+        modelPath=str(sample("cond_")),
+        graphId="modell",
+        configValues={},
+    )
+    assert "the file has no graph 'modell'" in json.dumps(answer)
+
+
 @pytest.mark.parametrize("provider", ["findings", "dtype", "output_bytes", "weight_bytes"])
 def test_server_gives_data(server, provider):
     answer = server.send(
@@ -463,6 +490,23 @@ def test_visualize_hands_over_graphs_and_data(monkeypatch):
     assert config.get_model_explorer_graphs(0) == model_explorer.to_json(program, name="net")
     data = model_explorer.node_data(program, name="net")
     assert [json.loads(config.get_node_data(i)) for i in range(len(data))] == list(data.values())
+
+
+def test_programs_of_torch(monkeypatch):
+    torch = pytest.importorskip("torch")
+    explorer = pytest.importorskip("model_explorer")
+    shown_by = {}
+    monkeypatch.setattr(explorer, "visualize_from_config", lambda **options: shown_by.update(options))
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+    for each in (program, fastexport.from_export(program), program.graph_module):
+        [graph] = json.loads(model_explorer.to_json(each))["graphs"]
+        assert "aten.linear.default" in [node["label"] for node in graph["nodes"]]
+        model_explorer.visualize(each)
+        [shown] = shown_by["config"].graphs_list
+        assert shown == model_explorer.to_json(each)
+    assert fastexport.from_export(program).schema_version is None
+    facts = json.loads(model_explorer.to_json(fastexport.from_export(program)))["graphs"][0]["groupNodeAttributes"][""]
+    assert facts["torch"] == torch.__version__ and "schema" not in facts
 
 
 def test_visualize_without_model_explorer(monkeypatch):

@@ -1,6 +1,7 @@
 """Counts and sizes of programs: `stats`, several side by side, and `summary`, the tree of modules."""
 
 import io
+import itertools
 import operator
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import fastexport
 from fastexport import FormatError, Graph, _core
+from fastexport._summary import nodes_line
 from pt2_files import sample
 
 SAMPLES = sorted((Path(__file__).parent / "data" / "pt2" / "samples").glob("*/*.pt2"))
@@ -26,7 +28,8 @@ def test_every_sample(path):
     for graph in graphs:
         graphs.extend((graph.subgraphs or {}).values())
     nodes = [node for graph in graphs for node in graph.nodes]
-    assert found.nodes == len(nodes) == sum(found.ops.values()) and found.subgraphs == len(graphs) - 1
+    assert found.nodes == len(program.graph.nodes) == sum(found.ops.values()) and found.subgraphs == len(graphs) - 1
+    assert found.subgraph_nodes == sum(found.subgraph_ops.values()) == len(nodes) - found.nodes
     assert sum(found.calls.values()) == sum(node.op == "call_function" for node in nodes)
     assert found.parameters == len(program.graph_signature.parameters)
     assert found.schema == ".".join(map(str, program.schema_version)) and found.torch == program.torch_version
@@ -107,6 +110,23 @@ def test_tied_weights_count_once():
     assert fastexport.summary(program).root.total_bytes() == found.nbytes
 
 
+def test_what_shares_memory_counts_once_everywhere():
+    program = fastexport.load(sample("shared_weights"))
+    found = fastexport.stats(program)
+    [size] = found.bytes.values()
+    assert found.shared == 1 and found.facts()["shared names"] == 1
+    [line] = [line for line in repr(program).split("\n") if line.startswith("  weights")]
+    assert line.endswith(f"{size} B float32, shared memory counted once")
+    assert f">{size} B</span>" in program.state_dict._repr_html_()
+    assert "shared" not in repr(fastexport.load(sample("linear"))) and not fastexport.stats(sample("linear")).shared
+
+
+def test_elements_and_bytes_are_of_the_same_tensors():
+    found = fastexport.stats(sample("conv_bn_train"))
+    assert found.elements_by_kind == {"parameters": 120, "buffers": 9} and found.elements == 129
+    assert sum(found.bytes.values()) == sum(found.bytes_by_kind.values()) == found.nbytes
+
+
 def graph_of(target, count):
     g = Graph()
     last = g.placeholder("x")
@@ -140,6 +160,36 @@ def test_several_side_by_side():
     assert fastexport.stats(a, a).changes() == {} and fastexport.stats(a, b, a).changes() == {}
 
 
+def test_facts_of_a_kind_stand_together():
+    names = ("linear", "cond_", "bf16_complex", "constants_lifted")
+    facts = [row["fact"] for row in fastexport.stats(*map(sample, names)).to_records()]
+    kinds = [fact.split(" ")[0] + " of" * (" of " in fact) for fact in facts]
+    assert {"bytes", "bytes of", "subgraph", "op", "calls"} <= set(kinds)
+    assert [kind for kind, _ in itertools.groupby(kinds)] == list(dict.fromkeys(kinds))
+
+
+def test_names_of_columns_are_unique():
+    names = ["a", "a", "a (2)", "change", "fact", "a", "last - first"]
+    found = [fastexport.stats(graph_of(operator.neg, 1)) for _ in names]
+    for each, name in zip(found, names, strict=True):
+        each.name = name
+    (first, *_) = found[0].compare(*found[1:]).to_records()
+    assert list(first) == [
+        "fact",
+        "a",
+        "a (2)",
+        "a (2) (2)",
+        "change (2)",
+        "fact (2)",
+        "a (3)",
+        "last - first (2)",
+        "last - first",
+    ]
+    (first, *_) = found[0].compare(found[1]).to_records()
+    assert list(first) == ["fact", "a", "a (2)", "change"]
+    assert "+" not in repr(found[3]), "a column of that name is no change"
+
+
 def test_versions_that_differ():
     program = fastexport.load(sample("linear"))
     table = fastexport.stats(program, program.graph)
@@ -149,8 +199,9 @@ def test_versions_that_differ():
 
 def test_sizes_are_told_for_people():
     program = fastexport.load(sample("linear"))
-    [line] = [line for line in repr(fastexport.stats(program, program.graph)).split("\n") if line.startswith("bytes")]
-    assert line.split() == ["bytes", "float32", "60", "B", "-", "-60", "B"]
+    lines = [line for line in repr(fastexport.stats(program, program.graph)).split("\n") if line.startswith("bytes")]
+    assert lines[0].split() == ["bytes", "float32", "60", "B", "-", "-60", "B"]
+    assert lines[1].split() == ["bytes", "of", "parameters", "60", "B", "-", "-60", "B"]
     assert fastexport.stats(program).nbytes == 60
 
 
@@ -177,13 +228,13 @@ def nested():
 def test_summary_folds_what_is_the_same():
     lines = repr(fastexport.summary(nested(), depth=None)).split("\n")
     assert [line[:35].rstrip() for line in lines] == [
-        "module      type        times  oper",
+        "module      type           times  o",
         "(whole)     Model",
         "  blocks    ModuleList",
-        "    0..2    Block         x 3",
-        "      a..b  Part          x 2",
+        "    0..2    Block       x 3, all",
+        "      a..b  Part        x 2, all",
         "    3       Block",
-        "      a..b  Part          x 2",
+        "      a..b  Part        x 2, all",
     ]
     assert [line.split()[-4] for line in lines[1:]] == ["8", "8", "6", "2", "2", "2"]
 
@@ -224,6 +275,7 @@ def test_subgraphs_however_deep():
         outer.subgraphs = {"a": g}
         g = outer
     assert fastexport.stats(g).calls == {"operator.neg": 2001}
+    assert nodes_line(g) == "3: 1 placeholder, 1 call_function, 1 output, and 6,000 in 2,000 subgraphs"
     assert fastexport.summary(g).root.total_operators() == 2001
 
 
@@ -277,6 +329,34 @@ def test_programs_of_torch():
         "bytes": dict(sorted(found.bytes.items())),
     }
     assert fastexport.summary(file.getvalue(), depth=None).to_records() == tree.to_records()
+
+
+def test_constants_and_memory_that_is_seen_in_several_ways(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = torch.nn.Parameter(torch.rand(3, 2))
+            self.down = torch.nn.Parameter(self.up.detach().t())  # the same memory
+            self.register_buffer("most", torch.ones(5), persistent=False)
+
+        def forward(self, x):
+            return x @ self.up @ self.down + torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64) + self.most.sum()
+
+    program = torch.export.export(Model(), (torch.rand(2, 3),))
+    path = tmp_path / "model.pt2"
+    torch.export.save(program, path)
+    for given in (program, fastexport.from_export(program), path):
+        found = fastexport.stats(given)
+        assert (found.parameters, found.buffers, found.constants, found.shared) == (2, 1, 1, 1)
+        assert found.elements_by_kind == {"parameters": 6, "buffers": 5, "constants": 3} and found.elements == 14
+        assert found.bytes_by_kind == {"parameters": 24, "buffers": 20, "constants": 24}
+        assert found.bytes == {"float32": 44, "float64": 24}
+    lines = repr(fastexport.load(path)).split("\n")
+    sizes = "44 B float32, 24 B float64, shared memory counted once"
+    assert f"  weights  2 parameters, 1 buffer, 1 constant; {sizes}" in lines
+    assert repr(fastexport.from_export(program)).count(sizes) == 1
 
 
 def test_operators_that_are_quantized():

@@ -185,6 +185,11 @@ static PyObject *Nodes_repr(NodesObject *self)
     return text;
 }
 
+static PyObject *Nodes_mimebundle(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return call_python_in("fastexport._notebook", self, "mimebundle", args, kwargs);
+}
+
 static int Nodes_traverse(NodesObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -227,6 +232,8 @@ static PyMethodDef nodes_methods[] = {
     {"__reversed__", (PyCFunction)Nodes_reversed, METH_NOARGS, reversed_doc},
     {"_ipython_key_completions_", (PyCFunction)Nodes_names, METH_NOARGS,
      "_ipython_key_completions_($self, /)\n--\n\nThe names of all nodes, for the tab key after graph.nodes[."},
+    {"_repr_mimebundle_", (PyCFunction)(void (*)(void))Nodes_mimebundle, METH_VARARGS | METH_KEYWORDS,
+     "_repr_mimebundle_($self, include=None, exclude=None)\n--\n\nWhat a notebook shows: the text, and HTML."},
     {NULL, NULL, 0, NULL},
 };
 

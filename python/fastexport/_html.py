@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 50_000
 _RESERVE = 4_000  # for what is always said: how much was left out
 _MOST_CELL = 90  # characters
+_MOST_COLUMNS = 30
 
 _PAGE = '<div style="font-size:13px;line-height:1.5;text-align:left;max-width:1100px">'
 _LINE = "border-top:1px solid rgba(128,128,128,.3)"
@@ -188,14 +189,15 @@ class Page:
             colour: of a row's ground, or None.
             most_chars: of a cell.
         """
+        columns = table.columns[:_MOST_COLUMNS]
         head = "".join(
             f"{_HEAD.format('right' if column.right else 'left')}{escape(shortened(column.name))}</th>"
-            for column in table.columns
+            for column in columns
         )
         shown = 0
         if self.begin(f"{_TABLE}<thead><tr>{head}</tr></thead><tbody>", "</tbody></table>"):
             for row in table.rows[:most]:
-                cells = zip(table.cells(row), table.columns, strict=True)
+                cells = zip(table.cells(row), columns, strict=False)
                 inner = "".join(
                     f"{_RIGHT if column.right else _CELL}{escape(shortened(cell, most_chars))}</td>"
                     for cell, column in cells
@@ -207,6 +209,8 @@ class Page:
                 shown += 1
             self.end()
         self.more(len(table.rows) - shown)
+        if len(table.columns) > len(columns):
+            self.note(f"+{len(table.columns) - len(columns):,} more columns")
 
     def names(self, names: Iterable[str], total: int, most: int) -> None:
         """Names one after the other."""

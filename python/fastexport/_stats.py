@@ -31,28 +31,36 @@ class Stats(Record, Tabular):
     Attributes:
         name: the path, or "program" or "graph".
         dialect, schema, torch: what the program says of itself; None of a graph, or where it does not say.
-        nodes: how many nodes there are, those of subgraphs included.
-        subgraphs: how many subgraphs.
-        ops: opcode -> how many nodes.
-        calls: what is called -> how often, the most frequent first.
+        nodes: how many nodes the graph itself has.
+        ops: opcode -> how many of them.
+        subgraphs: how many subgraphs are below it.
+        subgraph_nodes, subgraph_ops: the same of these together.
+        calls: what is called -> how often, in the graph and its subgraphs, the most frequent first.
         quantized: "quantized", "partly" and "weight only" -> how many operators are, of a program that was quantized;
             see `fastexport.pt2e.quantization_report`.
         parameters, buffers, constants: how many names.
-        elements: of parameters and buffers; those of tied weights count once.
-        bytes: dtype -> bytes of weights and constants, likewise.
+        shared: how many of these names are of memory that one before them has: tied weights.
+        elements: of all tensors among them; memory that several names share counts once, as that of the first.
+        bytes: dtype -> bytes of the same elements.
+        elements_by_kind, bytes_by_kind: "parameters", "buffers" and "constants" -> how many of these.
         dynamic: symbol of a dynamic size -> the least and the greatest it may be; None: no end.
     """
 
     name: str
     nodes: int
-    subgraphs: int
     ops: dict[str, int]
+    subgraphs: int
+    subgraph_nodes: int
+    subgraph_ops: dict[str, int]
     quantized: dict[str, int]
     parameters: int
     buffers: int
     constants: int
+    shared: int
     elements: int
+    elements_by_kind: dict[str, int]
     bytes: dict[str, int]
+    bytes_by_kind: dict[str, int]
     dynamic: dict[str, list[int | None]]
     schema: str | None
     torch: str | None
@@ -61,21 +69,26 @@ class Stats(Record, Tabular):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all weights and constants."""
+        """The bytes of all weights and constants; memory that several share counts once."""
         return sum(self.bytes.values())
 
     def facts(self) -> dict[str, int | str | None]:
         """All of it under one name each, such as "op output", "bytes float32" and "calls aten.relu.default"."""
         return {
             "nodes": self.nodes,
-            "subgraphs": self.subgraphs,
             **{f"op {op}": count for op, count in self.ops.items()},
+            "subgraphs": self.subgraphs,
+            **({"subgraph nodes": self.subgraph_nodes} if self.subgraphs else {}),
+            **{f"subgraph op {op}": count for op, count in self.subgraph_ops.items()},
             **{f"operators {status}": count for status, count in self.quantized.items()},
             "parameters": self.parameters,
             "buffers": self.buffers,
             "constants": self.constants,
+            "shared names": self.shared,
             "elements": self.elements,
+            **{f"elements of {kind}": count for kind, count in self.elements_by_kind.items()},
             **{f"bytes {dtype}": size for dtype, size in self.bytes.items()},
+            **{f"bytes of {kind}": size for kind, size in self.bytes_by_kind.items()},
             "dynamic sizes": len(self.dynamic),
             "schema": self.schema,
             "torch": self.torch,
@@ -136,7 +149,7 @@ class StatsTable(Tabular):
         keys = list(dict.fromkeys(key for each in facts for key in each))
         columns = [Column("fact"), *(Column(name, right=True) for name in _unique(self._columns))]
         if len(self) > 1:
-            columns.append(Column("change", right=True))
+            columns.append(_CHANGE if len(self) == 2 else _CHANGE_OF_MANY)
         rows = []
         for key in _in_order(keys):
             row = [key, *(each.get(key) for each in facts)]
@@ -149,11 +162,14 @@ class StatsTable(Tabular):
         return repr(self._table())
 
 
+_CHANGE, _CHANGE_OF_MANY = Column("change", right=True), Column("last - first", right=True)
+
+
 class _FactTable(Table):
     """A table whose rows tell how their values are shown: bytes as sizes, changes with their signs."""
 
     def cells(self, row: tuple[Any, ...]) -> list[str]:
-        last = len(self.columns) - 1 if self.columns[-1].name == "change" else len(self.columns)
+        last = len(self.columns) - (self.columns[-1] in (_CHANGE, _CHANGE_OF_MANY))
         show = size_text if row[0].startswith("bytes ") else lambda value: format(value, ",")
         texts = [row[0]]
         for i, value in enumerate(row[1:], 1):
@@ -166,7 +182,8 @@ def _in_order(keys: list[str]) -> list[str]:
     """Names of facts with those of a kind together, where programs have different ones."""
     kinds: dict[str, list[str]] = {}
     for key in keys:
-        kinds.setdefault(key.partition(" ")[0], []).append(key)
+        first, _, rest = key.partition(" ")
+        kinds.setdefault(f"{first} of" if rest.startswith("of ") else first.removesuffix("s"), []).append(key)
     return [key for group in kinds.values() for key in group]
 
 
@@ -175,13 +192,16 @@ def _change(a: int | str | None, b: int | str | None) -> int | None:
 
 
 def _unique(columns: Sequence[Stats]) -> list[str]:
-    """Names of columns; equal ones are numbered."""
-    seen: Counter[str] = Counter()
-    names = []
+    """Names of columns; what another is called as well is numbered."""
+    names = {"fact": None, _CHANGE.name: None, _CHANGE_OF_MANY.name: None}
+    last: Counter[str] = Counter()
     for each in columns:
-        seen[each.name] += 1
-        names.append(each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})")
-    return names
+        name = each.name
+        while name in names:
+            last[each.name] += 1
+            name = f"{each.name} ({last[each.name] + 1})"
+        names[name] = None
+    return list(names)[3:]
 
 
 @overload
@@ -243,19 +263,22 @@ def _from_torch(g: Any) -> tuple[str, Graph, Any]:
 def _stats(name: str, graph: Graph, owner: Any) -> Stats:
     graphs = list(all_graphs(graph))
     ops: Counter[str] = Counter()
+    inner: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for each in graphs:
         with_op, with_target = _core.count_nodes(each)
         for op, count in with_op:
-            ops[op] += count
+            (ops if each is graph else inner)[op] += count
         for target, count in with_target:
             calls[_name_of(target)] += count
     counts = dict(calls.most_common())
     return Stats(
         name=name,
         nodes=ops.total(),
-        subgraphs=len(graphs) - 1,
         ops=dict(ops),
+        subgraphs=len(graphs) - 1,
+        subgraph_nodes=inner.total(),
+        subgraph_ops=dict(inner),
         calls=counts,
         quantized=_quantized(graph, counts),
         **(_program_facts(owner) if isinstance(owner, ExportedProgram) else _NO_PROGRAM),
@@ -283,37 +306,27 @@ _NO_PROGRAM: dict[str, Any] = {"dialect": None, "schema": None, "torch": None, "
 
 
 def _program_facts(program: ExportedProgram) -> dict[str, Any]:
-    version = program._program.json("model", "schema_version")
+    version = program.schema_version
     return {
         "dialect": program.dialect,
-        "schema": f"{version['major']}.{version['minor']}" if version else None,
+        "schema": None if version is None else f"{version[0]}.{version[1]}",
         "torch": program.torch_version,
         "dynamic": {str(symbol): [values.lower, values.upper] for symbol, values in program._ranges().items()},
     }
 
 
 def _weight_counts(owner: Any) -> dict[str, Any]:
-    from fastexport._weight_facts import weights_of
+    from fastexport._weight_facts import Totals, weights_of
 
-    elements = 0
-    sizes: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    seen = set()
-    for weight in weights_of(owner):
-        kinds[weight.kind] += 1
-        if weight.key in seen:
-            continue
-        seen.add(weight.key)
-        elements += weight.elements if weight.kind in ("parameter", "buffer") else 0
-        if weight.dtype is not None:
-            sizes[weight.dtype] += weight.nbytes
-    parameters, buffers = kinds.pop("parameter", 0), kinds.pop("buffer", 0)
+    totals = Totals(weights_of(owner))
+    kinds = {"parameter": "parameters", "buffer": "buffers", "constant": "constants"}
     return {
-        "parameters": parameters,
-        "buffers": buffers,
-        "constants": kinds.total(),
-        "elements": elements,
-        "bytes": dict(sizes),
+        **{plural: totals.names[kind] for kind, plural in kinds.items()},
+        "shared": totals.shared,
+        "elements": totals.elements.total(),
+        "elements_by_kind": {kinds[kind]: totals.elements[kind] for kind in kinds if kind in totals.elements},
+        "bytes": dict(totals.dtypes),
+        "bytes_by_kind": {kinds[kind]: totals.nbytes[kind] for kind in kinds if kind in totals.nbytes},
     }
 
 
@@ -324,7 +337,7 @@ class Summary(Tabular):
     """The modules of a program with their operators, parameters and bytes; made by `summary`.
 
     What a row counts is in its module and all below, shown or not, so that totals do not depend on the depth. A row
-    ``a..b`` tells of modules that look the same, all of them together; the rows in it tell of one of them.
+    ``a..b`` tells of modules that look the same, all of them together ("x 3, all"); the rows in it tell of one of them.
 
     Attributes:
         root: the tree it is made of.
@@ -339,7 +352,7 @@ class Summary(Tabular):
         columns = [
             Column("module"),
             Column("type"),
-            Column("times", lambda times: f"x {times}" if times > 1 else "", right=True),
+            Column("times", lambda times: f"x {times}, all" if times > 1 else "", right=True),
             Column("operators", _grouped, right=True),
             Column("parameters", _grouped, right=True),
             Column("bytes", size_text, right=True),

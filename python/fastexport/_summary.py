@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastexport._dtypes import DType
-from fastexport._state import Payload
+from fastexport import _core
 
 if TYPE_CHECKING:
+    from fastexport._graph import Graph
     from fastexport._program import ExportedProgram
-    from fastexport._state import TensorDict
 
 _WIDTH = 100  # of a list of names, in characters
 
@@ -24,15 +23,15 @@ def summary(program: ExportedProgram) -> str:
 
 def about(program: ExportedProgram) -> str:
     """The dialect, and what wrote the program."""
-    version = program._program.json("model", "schema_version")
-    source = f"schema {version['major']}.{version['minor']}, torch" if version else "from torch"
+    version = program.schema_version
+    source = f"schema {version[0]}.{version[1]}, torch" if version else "from torch"
     return f"{program.dialect} dialect, {source} {program.torch_version}"
 
 
 def facts(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """The lines of a summary: names and texts."""
     signature = program.graph_signature
-    yield "nodes", nodes_line(program)
+    yield "nodes", nodes_line(program.graph)
     yield "inputs", _values(program, signature.user_inputs)
     yield "outputs", _values(program, signature.user_outputs)
     if len(signature.input_specs) > len(signature.user_inputs):
@@ -42,73 +41,47 @@ def facts(program: ExportedProgram) -> Iterator[tuple[str, str]]:
         yield "ranges", _cut(f"{key}: {value}" for key, value in ranges.items())
     warnings = len(program.faults)
     if warnings:
-        yield "noted", f"{warnings} warning{'s' * (warnings > 1)}: see .faults"
+        yield "noted", f"{plural(warnings, 'warning')}: see .faults"
 
 
-def nodes_line(program: ExportedProgram) -> str:
-    """How many nodes of each opcode."""
-    counts = Counter(node.op for node in program.graph.nodes)
-    parts = ", ".join(f"{count} {op}" for op, count in counts.items())
-    subgraphs = count_subgraphs(program.graph)
-    return f"{sum(counts.values())}: {parts}" + (f"; {subgraphs} subgraphs" if subgraphs else "")
+def nodes_line(graph: Graph) -> str:
+    """How many nodes of each opcode a graph has, and how many there are in all its subgraphs."""
+    from fastexport._tree import all_graphs
 
-
-def count_subgraphs(graph: Any) -> int:
-    """Subgraphs of a graph, and theirs."""
-    inner = (graph.subgraphs or {}).values()
-    return len(inner) + sum(count_subgraphs(sub) for sub in inner)
+    counts = Counter(dict(_core.count_nodes(graph)[0]))
+    parts = [f"{count:,} {op}" for op, count in counts.items()]
+    inner = [sum(count for _, count in _core.count_nodes(each)[0]) for each in all_graphs(graph)][1:]
+    if inner:
+        parts.append(f"and {sum(inner):,} in {plural(len(inner), 'subgraph')}")
+    return f"{counts.total():,}: {', '.join(parts)}"
 
 
 def weights_line(program: ExportedProgram) -> str:
     """How many parameters, buffers and constants, and their bytes."""
     signature = program.graph_signature
     counts = (
-        (len(signature.parameters), "parameters"),
-        (len(signature.buffers), "buffers"),
-        (len(signature.lifted_tensor_constants), "constants"),
-        (len(signature.lifted_custom_objs), "custom objects"),
+        (len(signature.parameters), "parameter"),
+        (len(signature.buffers), "buffer"),
+        (len(signature.lifted_tensor_constants), "constant"),
+        (len(signature.lifted_custom_objs), "custom object"),
     )
-    names = ", ".join(f"{count} {what}" for count, what in counts if count)
+    names = ", ".join(plural(count, what) for count, what in counts if count)
     if getattr(program._program, "layout", "A") != "A":
         return f"{names} (pickled)"
-    from fastexport._weight_facts import weights_of
+    from fastexport._weight_facts import Totals, weights_of
 
-    sizes: Counter[str] = Counter()
-    for weight in weights_of(program):
-        if weight.dtype is not None:
-            sizes[weight.dtype] += weight.nbytes
-    return f"{names}; {', '.join(f'{size_text(size)} {name}' for name, size in sizes.items()) or '0 bytes'}"
+    totals = Totals(weights_of(program))
+    sizes = ", ".join(f"{size_text(size)} {name}" for name, size in totals.dtypes.items()) or "0 bytes"
+    return f"{names}; {sizes}{', shared memory counted once' if totals.shared else ''}"
 
 
-def sizes_by_dtype(state: TensorDict) -> Counter[str]:
-    """Bytes of tensors by dtype, from the configuration alone; a tied weight counts once for each name."""
-    sizes: Counter[str] = Counter()
-    for _, value in state.described():
-        if isinstance(value, Payload):
-            if value.kind == 0:
-                dtype = DType.from_code(value.dtype)
-                sizes[dtype.name] += _elements(value.sizes) * dtype.itemsize
-        elif hasattr(value, "dtype"):
-            sizes[value.dtype.name] += value.nbytes
-    return sizes
+def plural(count: int, what: str) -> str:
+    """So many of a thing.
 
-
-def elements_of(state: TensorDict) -> int:
-    """Elements of all tensors."""
-    total = 0
-    for _, value in state.described():
-        if isinstance(value, Payload):
-            total += _elements(value.sizes) if value.kind == 0 else 0
-        elif hasattr(value, "numel"):
-            total += value.numel
-    return total
-
-
-def _elements(sizes: tuple[int, ...]) -> int:
-    count = 1
-    for size in sizes:
-        count *= size
-    return count
+    >>> plural(1, "node"), plural(2000, "node")
+    ('1 node', '2,000 nodes')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def size_text(size: float) -> str:

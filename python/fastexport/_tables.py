@@ -102,21 +102,21 @@ class Table(Tabular):
 
     def lines(self, most_rows: int | None = None, most_chars: int | None = None) -> list[str]:
         """The table as lines of text; None: all of it."""
-        from fastexport._terminal import escape
+        from fastexport._terminal import escape, width
 
         rows: list[list[str]] = []
         for texts in ([column.name for column in self.columns], *map(self.cells, self.rows[:most_rows])):
             cells = (" ".join(escape(text).split("\n")) for text in texts)
             rows.append([_shortened(cell, most_chars) for cell in cells])
-        widths = [max(len(row[i]) for row in rows) for i in range(len(self.columns))]
-        rights = [column.right for column in self.columns]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, rights, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
+        widths = [max(width(row[i]) for row in rows) for i in range(len(self.columns))]
+        lines = []
+        for row in rows:
+            blanks = [" " * (room - width(cell)) for cell, room in zip(row, widths, strict=True)]
+            cells = (
+                blank + cell if column.right else cell + blank
+                for cell, blank, column in zip(row, blanks, self.columns, strict=True)
+            )
+            lines.append("  ".join(cells).rstrip())
         left = len(self.rows) - (len(rows) - 1)
         return [*lines, f"+{left} more"] if left else lines
 

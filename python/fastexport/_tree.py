@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ class Module:
 def module_tree(g: ExportedProgram | Graph, owner: Any = None) -> Module:
     """The tree of a program or graph; its root is the program's own module.
 
-    What is in subgraphs counts in the module that calls them, but where its nodes tell modules of their own.
+    What is in subgraphs counts in each module that calls them, once, but where its nodes tell modules of their own.
 
     Args:
         g: the program or graph.
@@ -97,10 +97,14 @@ def module_tree(g: ExportedProgram | Graph, owner: Any = None) -> Module:
     graph = g if isinstance(g, Graph) else g.graph
     root = Module("")
     known: dict[str, Module] = {}
-    deque(all_graphs(graph), maxlen=0)  # it has an end
+    all_graphs(graph)  # it has an end
     left: list[tuple[Graph, _Modules]] = [(graph, [])]
+    seen: set[tuple[int, tuple[tuple[str, str], ...]]] = set()
     while left:
         each, place = left.pop()
+        if (id(each), tuple(place)) in seen:
+            continue
+        seen.add((id(each), tuple(place)))
         for node, modules in _calls(each):
             module = root
             for path, kind in modules or place:
@@ -114,25 +118,50 @@ def module_tree(g: ExportedProgram | Graph, owner: Any = None) -> Module:
     return root
 
 
-def all_graphs(graph: Graph) -> Iterator[Graph]:
-    """A graph and all below it, each as often as it stands there.
+def all_graphs(graph: Graph) -> list[Graph]:
+    """A graph and all below it, each once and before those below it.
 
     Raises:
         RecursionError: a graph stands below itself.
     """
-    around: set[int] = set()  # by id: graphs that look the same are equal
+    found: list[Graph] = []  # behind those below it
+    done: set[int] = set()  # by id: graphs that look the same are equal
+    around: set[int] = set()
     left = [(graph, False)]
     while left:
         each, is_done = left.pop()
         if is_done:
             around.remove(id(each))
+            done.add(id(each))
+            found.append(each)
+        elif id(each) in around:
+            raise RecursionError("a graph is among its own subgraphs")
+        elif id(each) not in done:
+            around.add(id(each))
+            left.append((each, True))
+            left += [(inner, False) for inner in (each.subgraphs or {}).values()]
+    return found[::-1]
+
+
+def named_graphs(graph: Graph, name: str) -> Iterator[tuple[str, Graph]]:
+    """A graph and all below it, each as often as it stands there, with their paths: ``name/true_graph_0``.
+
+    Raises:
+        RecursionError: a graph stands below itself.
+    """
+    around: set[int] = set()  # by id: graphs that look the same are equal
+    left = [(name, graph, False)]
+    while left:
+        path, each, is_done = left.pop()
+        if is_done:
+            around.remove(id(each))
             continue
         if id(each) in around:
             raise RecursionError("a graph is among its own subgraphs")
-        yield each
+        yield path, each
         around.add(id(each))
-        left.append((each, True))
-        left += [(inner, False) for inner in reversed((each.subgraphs or {}).values())]
+        left.append((path, each, True))
+        left += [(f"{path}/{key}", inner, False) for key, inner in reversed((each.subgraphs or {}).items())]
 
 
 def _subgraphs_at(graph: Graph, place: _Modules) -> Iterator[tuple[Graph, _Modules]]:
@@ -200,15 +229,23 @@ def _plain(path: str) -> str:
     return path.split("@", 1)[0]
 
 
-def tree_lines(root: Module, *, fold: bool = True) -> Iterator[str]:
-    """The tree as text; brothers in a row that look the same are folded as ``Block x N``.
+def tree_lines(root: Module, *, fold: bool = True, encoding: str | None = None) -> Iterator[str]:
+    """The tree as text; brothers in a row that look the same are folded as ``Block x N``, with the counts of each.
 
     Args:
         root: of `module_tree`.
         fold: whether to fold.
+        encoding: of where it is written; the lines between modules are ASCII where it has none for them.
     """
     yield _line(root, root.type or "program")
-    yield from _children(root, "", fold)
+    yield from _children(root, "", fold, _LINES if _can_say("".join(_LINES), encoding) else _PLAIN_LINES)
+
+
+def _can_say(text: str, encoding: str | None) -> bool:
+    try:
+        return encoding is None or bool(text.encode(encoding))
+    except (UnicodeEncodeError, LookupError):
+        return False
 
 
 def label_of(group: list[Module]) -> str:
@@ -219,16 +256,20 @@ def label_of(group: list[Module]) -> str:
     return f"{name}: {first.type}{times}" if first.type else f"{name}{times}"
 
 
-def _line(module: Module, label: str) -> str:
-    counts = f"{module.total_operators()} ops, {module.total_parameters()} parameters"
+def _line(module: Module, label: str, times: int = 1) -> str:
+    counts = f"{module.total_operators()} ops, {module.total_parameters()} parameters{' each' if times > 1 else ''}"
     own = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in module.operators.most_common(4))
     return f"{label}  ({counts})" + (f"  {own}" if own else "")
 
 
-def _children(module: Module, indent: str, fold: bool) -> Iterator[str]:
+_LINES, _PLAIN_LINES = ("├─ ", "└─ ", "│  "), ("|- ", "`- ", "|  ")
+
+
+def _children(module: Module, indent: str, fold: bool, marks: tuple[str, str, str]) -> Iterator[str]:
+    among, last, beside = marks
     groups = module.groups(fold)
     for i, group in enumerate(groups):
         is_last = i == len(groups) - 1
         first = group[0]
-        yield f"{indent}{'└─ ' if is_last else '├─ '}{_line(first, label_of(group))}"
-        yield from _children(first, indent + ("   " if is_last else "│  "), fold)
+        yield f"{indent}{last if is_last else among}{_line(first, label_of(group), len(group))}"
+        yield from _children(first, indent + ("   " if is_last else beside), fold, marks)

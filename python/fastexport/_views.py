@@ -10,11 +10,11 @@ from fastexport import _core
 from fastexport._errors import FastExportError, Fault
 from fastexport._html import Page, badge, code, dim, escape, marked, shortened
 from fastexport._notebook import options
-from fastexport._summary import size_text
+from fastexport._summary import plural, size_text
 from fastexport._tables import Column, Rows, Table
 
 if TYPE_CHECKING:
-    from fastexport._core import Node, Tensor
+    from fastexport._core import Node, NodeList, Tensor
     from fastexport._diff import GraphDiff
     from fastexport._errors import LintFault
     from fastexport._graph import Graph
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastexport._results import PassResult
     from fastexport._signature import ExportGraphSignature
     from fastexport._state import TensorDict
+    from fastexport._statistics import WeightStatistics
     from fastexport._stats import Stats, StatsTable, Summary
     from fastexport._tables import Tabular
     from fastexport._tree import Module
@@ -106,10 +107,6 @@ def _counted(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in counter.most_common())
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 _NODE_COLUMNS = (Column("name"), Column("calls"), Column("arguments"), Column("value"))
@@ -149,7 +146,7 @@ def _write_operators(page: Page, nodes: Sequence[Node]) -> None:
 def _write_subgraphs(page: Page, graph: Graph) -> None:
     for path, inner in list((graph.subgraphs or {}).items())[:_MOST_BRANCHES]:
         nodes = list(inner.nodes)
-        if page.section(f"Subgraph {code(path)}", _plural(len(nodes), "node"), share=0.3):
+        if page.section(f"Subgraph {code(path)}", plural(len(nodes), "node"), share=0.3):
             page.table(Table(_NODE_COLUMNS, Rows(nodes, _node_row)), options().display_max_nodes)
             page.end()
     page.more(max(len(graph.subgraphs or {}) - _MOST_BRANCHES, 0))
@@ -157,12 +154,17 @@ def _write_subgraphs(page: Page, graph: Graph) -> None:
 
 def _view_graph(page: Page, graph: Graph) -> None:
     nodes = list(graph.nodes)
-    page.title("Graph", badge(_plural(len(nodes), "node")), *_subgraphs_badge(graph))
+    page.title("Graph", badge(plural(len(nodes), "node")), *_subgraphs_badge(graph))
     _write_graph(page, graph, nodes, graph)
 
 
+def _view_nodes(page: Page, nodes: NodeList) -> None:
+    page.title("Nodes", badge(f"{len(nodes):,}"))
+    page.table(Table(_NODE_COLUMNS, Rows(list(nodes), _node_row)), options().display_max_nodes)
+
+
 def _subgraphs_badge(graph: Graph) -> list[str]:
-    return [badge(_plural(len(graph.subgraphs), "subgraph"))] if graph.subgraphs else []
+    return [badge(plural(len(graph.subgraphs), "subgraph"))] if graph.subgraphs else []
 
 
 def _write_graph(page: Page, graph: Graph, nodes: list[Node], whole: Graph | ExportedProgram) -> None:
@@ -178,7 +180,7 @@ def _write_graph(page: Page, graph: Graph, nodes: list[Node], whole: Graph | Exp
 
 def _view_module(page: Page, module: GraphModule) -> None:
     nodes = list(module.graph.nodes)
-    page.title(module._class_name, badge("GraphModule"), badge(_plural(len(nodes), "node")))
+    page.title(module._class_name, badge("GraphModule"), badge(plural(len(nodes), "node")))
     if page.section("Code", share=0.5):
         _write_code(page, module)
         page.end()
@@ -224,14 +226,14 @@ def _write_branch(page: Page, module: Module, label: str, level: int) -> bool:
 def _branch_label(group: list[Module]) -> str:
     first = group[0]
     name = first.name if len(group) == 1 else f"{first.name}..{group[-1].name}"
-    times = f" {badge(f'× {len(group)}', 'info')}" if len(group) > 1 else ""
-    return f"{code(name, 40)} {escape(shortened(first.type, 40))}{times} {dim(_module_facts(first))}"
+    times, each = (f" {badge(f'× {len(group)}', 'info')}", " each") if len(group) > 1 else ("", "")
+    return f"{code(name, 40)} {escape(shortened(first.type, 40))}{times} {dim(_module_facts(first) + each)}"
 
 
 def _module_facts(module: Module) -> str:
-    parts = [_plural(module.total_operators(), "op")]
+    parts = [plural(module.total_operators(), "op")]
     if module.total_parameters():
-        parts.append(_plural(module.total_parameters(), "parameter"))
+        parts.append(plural(module.total_parameters(), "parameter"))
     if module.total_bytes():
         parts.append(size_text(module.total_bytes()))
     return " · ".join(parts)
@@ -314,7 +316,7 @@ def _view_program(page: Page, program: ExportedProgram) -> None:
     nodes = list(program.graph.nodes)
     signature = program.graph_signature
     if program.faults:
-        about = _plural(len(program.faults), "finding")
+        about = plural(len(program.faults), "finding")
         if page.section(badge("Findings", "changed"), about, share=0.2):
             _write_faults(page, program.faults)
             page.end()
@@ -323,7 +325,7 @@ def _view_program(page: Page, program: ExportedProgram) -> None:
     except FastExportError as error:  # weights of an old file that can't be read
         page.note(text_of(error))
         _write_nodes(page, nodes, is_open=False, share=0.6)
-    about = f"{_plural(len(signature.input_specs), 'input')}, {_plural(len(signature.output_specs), 'output')}"
+    about = f"{plural(len(signature.input_specs), 'input')}, {plural(len(signature.output_specs), 'output')}"
     if page.section("Signature", about, share=0.5):
         _write_signature(page, signature)
         page.end()
@@ -362,8 +364,8 @@ def _fault_row(fault: Fault | LintFault) -> tuple[str | None, ...]:
 def _view_signature(page: Page, signature: ExportGraphSignature) -> None:
     page.title(
         "ExportGraphSignature",
-        badge(_plural(len(signature.input_specs), "input")),
-        badge(_plural(len(signature.output_specs), "output")),
+        badge(plural(len(signature.input_specs), "input")),
+        badge(plural(len(signature.output_specs), "output")),
     )
     _write_signature(page, signature)
 
@@ -382,8 +384,10 @@ def _write_signature(page: Page, signature: ExportGraphSignature) -> None:
 
 
 def _view_state(page: Page, state: TensorDict) -> None:
+    from fastexport._weight_facts import Totals, facts_of
+
     table = state._table()
-    total = sum(row[-1] for row in table.rows)
+    total = Totals(facts_of(name, value, "") for name, value in state.described()).nbytes.total()
     page.title("Constants" if state._constants else "Weights", badge(f"{len(table):,}"), badge(size_text(total)))
     page.table(table, options().display_max_nodes)
 
@@ -409,6 +413,16 @@ def _tensor_facts(tensor: Tensor) -> Iterator[tuple[str, str]]:
         yield "values", values
 
 
+def _view_statistics(page: Page, found: WeightStatistics) -> None:
+    page.title("WeightStatistics", badge(found.dtype), badge(str(list(found.shape))), badge(size_text(found.bytes)))
+    shown = {name: value for name, value in found._asdict().items() if name not in ("dtype", "shape", "bytes")}
+    page.facts((name, _number(value)) for name, value in shown.items() if value is not None)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _preview(tensor: Tensor) -> str:
     """The first elements, where they are at hand."""
     storage = tensor.storage
@@ -417,7 +431,7 @@ def _preview(tensor: Tensor) -> str:
     count = min(tensor.numel, _PREVIEWED)
     try:
         values = _core.Tensor(storage, tensor.dtype, (count,), storage_offset=tensor.storage_offset).tolist()
-    except (FastExportError, TypeError, ValueError, ImportError):  # damaged, or of a type without numbers
+    except Exception:  # damaged, out of reach, or of a type without numbers
         return ""
     texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
     return ", ".join(texts) + (", ..." if tensor.numel > count else "")
@@ -445,7 +459,7 @@ def _view_result(page: Page, result: PassResult) -> None:
 
 def _view_log(page: Page, log: PassLog) -> None:
     state = badge("modified", "changed") if log.modified else badge("not modified")
-    page.title(_plural(len(log), "pass") if len(log) == 1 else f"{len(log):,} passes", state)
+    page.title(plural(len(log), "pass") if len(log) == 1 else f"{len(log):,} passes", state)
     page.table(log._table(), options().display_max_nodes)
 
 
@@ -488,9 +502,9 @@ def _view_table(page: Page, table: Tabular) -> None:
 
 def _view_faults(page: Page, faults: Any) -> None:
     errors = sum(getattr(fault, "is_error", True) for fault in faults)
-    badges = [badge(_plural(errors, "error"), "bad")] if errors else []
+    badges = [badge(plural(errors, "error"), "bad")] if errors else []
     if len(faults) - errors:
-        badges.append(badge(_plural(len(faults) - errors, "warning"), "changed"))
+        badges.append(badge(plural(len(faults) - errors, "warning"), "changed"))
     page.title("Findings", *(badges or [badge("none", "good")]))
     if faults:
         _write_faults(page, faults)
@@ -526,6 +540,7 @@ _VIEWS: dict[str, Callable[[Page, Any], None]] = {
     "GraphDiff": _view_diff,
     "GraphModule": _view_module,
     "Node": _view_node,
+    "NodeList": _view_nodes,
     "PassLog": _view_log,
     "PassResult": _view_result,
     "QuantizationReport": _view_report,
@@ -535,4 +550,5 @@ _VIEWS: dict[str, Callable[[Page, Any], None]] = {
     "Tabular": _view_table,
     "Tensor": _view_tensor,
     "TensorDict": _view_state,
+    "WeightStatistics": _view_statistics,
 }

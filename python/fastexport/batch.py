@@ -10,26 +10,27 @@ parsl), or any function that maps a function over an iterable (joblib, multiproc
 one, threads do the work: reading, checking and reading weights happen in C, without the GIL.
 
 Files are paths, URLs that fsspec knows, fsspec's OpenFile, open binary files, or bytes; one alone is a list of one.
-Nothing imports torch. What a
-file raises becomes its report, so that one damaged file among a hundred thousand stops nothing.
+Nothing imports torch. What a file raises becomes its report, so that one damaged file among a hundred thousand stops
+nothing.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from fastexport import _core
 from fastexport._errors import Fault, FileError, FormatError
 from fastexport._loaded import loaded
-from fastexport._program import ExportedProgram, Level, load, open_archive
-from fastexport._remote import import_fsspec, is_open_file, is_url
+from fastexport._paths import expand_paths, listed
+from fastexport._program import LIMITS, ExportedProgram, Level, load, open_archive
 
 if TYPE_CHECKING:
     from fastexport._stats import Stats
@@ -46,7 +47,6 @@ __all__ = [
 ]
 
 _R = TypeVar("_R")
-_Path = str | bytes | os.PathLike[str]
 OnError = Literal["report", "raise"]
 
 
@@ -134,19 +134,29 @@ def name_of(source: Any) -> str:
     >>> name_of("a.pt2"), name_of(io.BytesIO()), name_of(b"PK")
     ('a.pt2', '<BytesIO>', '<bytes>')
     """
-    if isinstance(source, str | os.PathLike):
-        return os.fsdecode(source)
-    for attribute in ("full_name", "name", "path"):
-        name = getattr(source, attribute, None)
-        if isinstance(name, str):
-            return name
+    try:
+        if isinstance(source, str | os.PathLike):
+            return os.fsdecode(source)
+        for attribute in ("full_name", "name", "path"):
+            name = getattr(source, attribute, None)
+            if isinstance(name, str):
+                return name
+    except Exception:  # an object of a user's may raise when it is asked
+        pass
     return f"<{type(source).__name__}>"
 
 
 def _why(error: Exception) -> str:
-    """The reason that an exception tells, in one line."""
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or "no reason is told"
-    return text if isinstance(error, OSError | FormatError) else f"{type(error).__name__}: {text}"
+    """The reason that an exception tells, in one line; where it is no sentence of its own, its class before it."""
+    told = error.strerror if isinstance(error, OSError) else None
+    is_told = bool(told) and isinstance(told, str)
+    try:
+        text = " ".join(str(told if is_told else error).splitlines())
+    except Exception:  # of a user's class
+        text = ""
+    text = text or "no reason is told"
+    is_reason = is_told or type(error) is OSError or isinstance(error, FormatError)
+    return text if is_reason else f"{type(error).__name__}: {text}"  # those of fsspec have but a path
 
 
 def faults_of(archive: _core.Archive, model: str | None, level: Level, weights: bool) -> list[Fault]:
@@ -204,6 +214,7 @@ def check_one(
         'No such file or directory'
     """
     _check_level(level)
+    _check_options(model, limits)
     start, name = time.perf_counter(), name_of(source)
     error, faults = None, []
     try:
@@ -227,6 +238,14 @@ def _check_level(level: Any) -> None:
         raise ValueError(f"level must be 'lenient' or 'strict', not {level!r}")
 
 
+def _check_options(model: Any, limits: Mapping[str, int] | None) -> None:
+    if model is not None and not isinstance(model, str):
+        raise TypeError(f"model is the name of one, or None, not {model!r}")
+    for name in limits or ():
+        if name not in LIMITS:
+            raise ValueError(f"there is no limit {name!r}")
+
+
 def stats_one(
     source: Any, *, model: str | None = None, limits: Mapping[str, int] | None = None, on_error: OnError = "report"
 ) -> StatsReport:
@@ -244,6 +263,7 @@ def stats_one(
     """
     from fastexport._stats import stats
 
+    _check_options(model, limits)
     start, name = time.perf_counter(), name_of(source)
     error, found = None, None
     try:
@@ -279,8 +299,8 @@ def check_many(
     Args:
         paths: the files, or one; a generator is read as the work goes on.
         executor, map, chunksize, pending, in_order, progress: see `map_many`.
-        on_error: "report" makes a report of a file that can't be looked at, or not be sent to the process of an
-            executor; "raise" raises and stops.
+        on_error: "report" makes a report of a file that can't be looked at, or not be sent to another process; "raise"
+            raises and stops.
         model, level, weights, limits: see `check_one`.
 
     Yields:
@@ -292,10 +312,11 @@ def check_many(
         True
     """
     _check_level(level)
+    _check_options(model, limits)
     options = {"model": model, "level": level, "weights": weights, "limits": limits, "on_error": _known(on_error)}
     return _mapped(
         partial(check_one, **options),  # type: ignore[arg-type]
-        _listed(paths),
+        listed(paths),
         partial(_unsent, CheckReport) if on_error == "report" else None,
         executor=executor,
         map=map,
@@ -324,8 +345,8 @@ def stats_many(
     Args:
         paths: the files, or one; a generator is read as the work goes on.
         executor, map, chunksize, pending, in_order, progress: see `map_many`.
-        on_error: "report" makes a report of a file that can't be read, or not be sent to the process of an executor;
-            "raise" raises and stops.
+        on_error: "report" makes a report of a file that can't be read, or not be sent to another process; "raise"
+            raises and stops.
         model, limits: see `stats_one`.
 
     Yields:
@@ -336,10 +357,11 @@ def stats_many(
         >>> [report.error for report in stats_many(paths, in_order=True)]
         [None, 'No such file or directory']
     """
+    _check_options(model, limits)
     options = {"model": model, "limits": limits, "on_error": _known(on_error)}
     return _mapped(
         partial(stats_one, **options),  # type: ignore[arg-type]
-        _listed(paths),
+        listed(paths),
         partial(_unsent, StatsReport) if on_error == "report" else None,
         executor=executor,
         map=map,
@@ -356,15 +378,9 @@ def _known(on_error: str) -> str:
     return on_error
 
 
-def _listed(paths: Any) -> Any:
-    """The files; one that is given alone as a list, and not taken for a list of its letters or lines."""
-    is_one = isinstance(paths, str | bytes | bytearray | memoryview | os.PathLike)
-    return [paths] if is_one or hasattr(paths, "read") or is_open_file(paths) else paths
-
-
-def _unsent(kind: Callable[..., _R], item: Any, error: Exception) -> _R:
+def _unsent(kind: Callable[..., _R], item: _Unsent) -> _R:
     """The report on what can't be sent to where the work is done."""
-    return kind(name_of(item), error=f"it can't be sent to another process: {_why(error)}")
+    return kind(item.name, error=f"it can't be sent to another process: {item.why}")
 
 
 def map_many(
@@ -397,7 +413,9 @@ def map_many(
 
     Raises:
         ValueError: executor and map are both given, or a number is below 1.
-        TypeError: executor has no submit.
+        TypeError: executor has no submit, or map gives what is none of the results.
+        RuntimeError: map gives more results than there are items, or fewer; or function raises StopIteration, which
+            would end the iteration as if all was done.
 
     Example:
         >>> sorted(map_many(abs, [-1, 2, -3]))
@@ -419,7 +437,7 @@ def map_many(
 def _mapped(
     function: Callable[[Any], _R],
     items: Iterable[Any],
-    unsent: Callable[[Any, Exception], _R] | None,
+    unsent: Callable[[_Unsent], _R] | None,
     *,
     executor: Executor | None,
     map: Callable[..., Iterable[Any]] | None,
@@ -428,7 +446,7 @@ def _mapped(
     in_order: bool,
     progress: Any,
 ) -> Iterator[_R]:
-    """`map_many`; unsent makes the result of an item that can't be pickled for an executor, and why not."""
+    """`map_many`; unsent makes the result of an item that can't be pickled where the engine pickles."""
     if executor is not None and map is not None:
         raise ValueError("give an executor or a map, not both")
     if executor is not None and not callable(getattr(executor, "submit", None)):
@@ -436,28 +454,84 @@ def _mapped(
     if chunksize < 1 or (pending is not None and pending < 1):
         raise ValueError("chunksize and pending are numbers from 1 on")
     total = len(items) if isinstance(items, Sequence) else None
-    chunks = _chunks(items, chunksize)
-    call = partial(_call, function)
+    chunks = _chunks(items, chunksize, list if unsent is None else _Chunk)
+    call = partial(_call, function, unsent)
     if map is not None:
-        groups = iter(map(call, chunks))
+        given = _Counted(chunks)
+        groups = _of_map(iter(map(call, given)), given)
     else:
-        groups = _on_executor(call, chunks, executor, pending, in_order, unsent)
+        groups = _on_executor(call, chunks, executor, pending, in_order)
     return _each(groups, total, _reporter(progress))
 
 
-def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    chunk = []
+class _Unsent(NamedTuple):
+    """What takes the place of an item that can't be pickled, or not be unpickled: what that is called, and why."""
+
+    name: str
+    why: str
+
+
+class _Packed(NamedTuple):
+    """An item as it was pickled, and what it is called."""
+
+    name: str
+    data: bytes
+
+    def unpacked(self) -> Any:
+        """The item; an `_Unsent` where what it needs is not there."""
+        import pickle
+
+        try:
+            return pickle.loads(self.data)
+        except Exception as error:
+            return _Unsent(self.name, _why(error))
+
+
+class _Chunk(list[Any]):
+    """Items that go to the engine together. One that can't be pickled keeps none of the others from being sent."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([item if type(item) in (str, bytes) else _packed(item) for item in self],)
+
+
+def _packed(item: Any) -> _Packed | _Unsent:
+    import pickle
+
+    # what dask, loky and others pickle with, where it is in use: it takes classes of scripts too
+    pickler = sys.modules.get("cloudpickle") or sys.modules.get("joblib.externals.cloudpickle") or pickle
+    try:
+        return _Packed(name_of(item), pickler.dumps(item))
+    except Exception as error:
+        return _Unsent(name_of(item), _why(error))
+
+
+def _chunks(items: Iterable[Any], size: int, kind: type[list[Any]]) -> Iterator[list[Any]]:
+    chunk = kind()
     for item in items:
         chunk.append(item)
         if len(chunk) == size:
             yield chunk
-            chunk = []
+            chunk = kind()
     if chunk:
         yield chunk
 
 
-def _call(function: Callable[[Any], _R], items: list[Any]) -> list[_R]:
-    return [function(item) for item in items]
+def _call(
+    function: Callable[[Any], _R], unsent: Callable[[_Unsent], _R] | None, items: list[Any], token: bytes = b""
+) -> list[_R]:
+    """What is done where the engine does its work.
+
+    Args:
+        token: makes the call unlike any other; dask takes two that are alike for one, also where the first was
+            cancelled, or the file has changed since.
+    """
+    try:
+        if unsent is None:
+            return [function(item) for item in items]
+        arrived = (item.unpacked() if isinstance(item, _Packed) else item for item in items)
+        return [unsent(item) if isinstance(item, _Unsent) else function(item) for item in arrived]
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _reporter(progress: Any) -> Callable[[int, int | None, Any], object] | None:
@@ -466,19 +540,50 @@ def _reporter(progress: Any) -> Callable[[int, int | None, Any], object] | None:
     return lambda done, total, result: progress.update(1)
 
 
-def _each(groups: Iterator[list[_R]], total: int | None, report: Any) -> Iterator[_R]:
-    done = 0
+class _Counted:
+    """Chunks, whose items are counted as they are taken."""
+
+    def __init__(self, chunks: Iterator[list[Any]]) -> None:
+        self._chunks = chunks
+        self.count = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self
+
+    def __next__(self) -> list[Any]:
+        chunk = next(self._chunks)
+        self.count += len(chunk)
+        return chunk
+
+
+def _of_map(groups: Iterator[list[_R]], given: _Counted) -> Generator[list[_R], None, None]:
+    """What a map of the caller's gives; as much as there were items, or that is told of."""
+    found = 0
     try:
+        for group in groups:
+            if not isinstance(group, list | tuple):
+                raise TypeError(f"map is to give what the function returns, a list; it gave {group!r}")
+            found += len(group)
+            yield group
+    finally:
+        close = getattr(groups, "close", None)
+        if close is not None:
+            close()
+    is_left = next(given, None) is not None
+    if is_left or found != given.count:
+        items = f"{given.count - is_left} items{' or more' * is_left}"
+        raise RuntimeError(f"map gave {found} results of {items}; it is to give one of each")
+
+
+def _each(groups: Generator[list[_R], None, None], total: int | None, report: Any) -> Iterator[_R]:
+    done = 0
+    with closing(groups):
         for group in groups:
             for result in group:
                 done += 1
                 if report is not None:
                     report(done, total, result)
                 yield result
-    finally:
-        close = getattr(groups, "close", None)
-        if close is not None:
-            close()
 
 
 def _processors() -> int:
@@ -486,20 +591,19 @@ def _processors() -> int:
 
 
 def _on_executor(
-    call: Callable[[list[Any]], list[_R]],
+    call: Callable[..., list[_R]],
     chunks: Iterator[list[Any]],
     executor: Executor | None,
     pending: int | None,
     in_order: bool,
-    unsent: Callable[[Any, Exception], _R] | None,
-) -> Iterator[list[_R]]:
+) -> Generator[list[_R], None, None]:
     own = None
     if executor is None:
         from concurrent.futures import ThreadPoolExecutor
 
         executor = own = ThreadPoolExecutor(_processors(), thread_name_prefix="fastexport")
     size = pending or max(64, 4 * getattr(executor, "_max_workers", 0))
-    window = _Window(executor, call, size, in_order, unsent)
+    window = _Window(executor, call, size, in_order)
     try:
         yield from window.results(chunks)
     finally:
@@ -514,17 +618,15 @@ class _Window(Generic[_R]):
     def __init__(
         self,
         executor: Executor,
-        call: Callable[[list[Any]], list[_R]],
+        call: Callable[..., list[_R]],
         size: int,
         in_order: bool,
-        unsent: Callable[[Any, Exception], _R] | None,
     ) -> None:
         self._executor = executor
         self._call = call
         self._size = size
         self._in_order = in_order
-        self._unsent = unsent
-        self._futures: dict[Any, list[Any]] = {}  # with what was sent, in the order of their start
+        self._futures: dict[Any, None] = {}  # in the order of their start
         self._done: SimpleQueue[Any] = SimpleQueue()
 
     def results(self, chunks: Iterator[list[Any]]) -> Iterator[list[_R]]:
@@ -537,145 +639,18 @@ class _Window(Generic[_R]):
             yield self._next()
 
     def _start(self, chunk: list[Any]) -> None:
-        try:
-            future = self._executor.submit(self._call, chunk)
-        except Exception as error:  # of an engine that pickles at once
-            if self._unsent is None or not any(map(_pickling_error, chunk)):
-                raise
-            from concurrent.futures import Future
-
-            future = Future[list[_R]]()
-            future.set_exception(error)
-        self._futures[future] = chunk
+        future = self._executor.submit(self._call, chunk, os.urandom(16))
+        self._futures[future] = None
         if not self._in_order:
             future.add_done_callback(self._done.put)
 
     def _next(self) -> list[_R]:
         future = next(iter(self._futures)) if self._in_order else self._done.get()
-        chunk = self._futures.pop(future)
-        try:
-            result: list[_R] = future.result()
-        except Exception:
-            if self._unsent is None:
-                raise
-            result = self._without_unsent(chunk, self._unsent)
-            if not result:
-                raise
+        del self._futures[future]
+        result: list[_R] = future.result()
         return result
-
-    def _without_unsent(self, chunk: list[Any], unsent: Callable[[Any, Exception], _R]) -> list[_R]:
-        """The results of a chunk that failed, of which some can't be pickled; none when that is not why it did."""
-        why = {i: error for i, error in enumerate(map(_pickling_error, chunk)) if error is not None}
-        if not why:
-            return []
-        rest = [item for i, item in enumerate(chunk) if i not in why]
-        results = iter(self._executor.submit(self._call, rest).result() if rest else [])
-        return [unsent(item, why[i]) if i in why else next(results) for i, item in enumerate(chunk)]
 
     def cancel(self) -> None:
         """Take back what has not begun."""
         for future in self._futures:
             future.cancel()
-
-
-def _pickling_error(item: Any) -> Exception | None:
-    import pickle
-
-    try:
-        pickle.dumps(item)
-    except Exception as error:
-        return error
-    return None
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def expand_paths(paths: Iterable[_Path] | _Path, suffix: str = ".pt2") -> Iterator[str]:
-    """The files that paths name: those below a folder, those that a pattern fits, and others as they are.
-
-    Folders are gone through in order, and lazily: the first file is there before the last folder was opened. Those that
-    are links are not, where they are come upon below another. A folder that can't be read is given in the place of its
-    files, so that whoever opens it is told why. URLs of fsspec may be folders and patterns too.
-
-    Args:
-        paths: files, folders and patterns (``*``, ``?``, ``[a-z]``, and ``**`` for folders below), or one of them. Of
-            a folder that a pattern fits, the files below it are taken.
-        suffix: of files in folders.
-
-    Raises:
-        ImportError: there is a URL, and no fsspec.
-
-    Example:
-        >>> [path.rpartition("/")[2] for path in expand_paths(["tests/data/pt2/samples/current/line*.pt2"])]
-        ['linear.pt2']
-    """
-    for path in _listed(paths):
-        name = os.fsdecode(path)
-        if is_url(name):
-            yield from _expand_url(name, suffix)
-        elif os.path.isdir(name):
-            yield from _below(name, suffix)
-        elif any(char in name for char in "*?[") and not os.path.lexists(name):
-            yield from _matches(name, suffix)
-        else:
-            yield name
-
-
-_SEPARATORS = re.escape(os.sep + (os.altsep or ""))
-_FOLDERS_BELOW = re.compile(rf"(?:^|(?<=[{_SEPARATORS}]))\*\*(?:[{_SEPARATORS}]+|$)")
-
-
-def _below(folder: str, suffix: str) -> Iterator[str]:
-    unread: list[str] = []
-    for parent, folders, files in os.walk(folder, onerror=lambda error: unread.append(error.filename)):
-        yield from _emptied(unread)
-        folders.sort()
-        yield from (os.path.join(parent, file) for file in sorted(files) if file.endswith(suffix))
-    yield from unread
-
-
-def _emptied(names: list[str]) -> Iterator[str]:
-    while names:
-        yield names.pop(0)
-
-
-def _matches(pattern: str, suffix: str) -> Iterator[str]:
-    """The files that a pattern fits, each once, and those below folders that it fits; without any, the pattern."""
-    found: dict[str, None] = {}
-    for name in sorted(_glob(pattern)):
-        found.update(dict.fromkeys(_below(name, suffix) if os.path.isdir(name) else [name]))
-    yield from found or [pattern]
-
-
-def _glob(pattern: str) -> set[str]:
-    """What a pattern fits. Unlike glob's, ``**`` goes into no link, which may lead back, and tells what is unread."""
-    from glob import escape, glob
-
-    parts = _FOLDERS_BELOW.split(pattern, maxsplit=1)
-    if len(parts) == 1:
-        return set(glob(pattern))
-    top, rest = parts
-    found: set[str] = set()
-    for folder in glob(top) if top else ["."]:
-        for parent, folders, _ in os.walk(folder, onerror=lambda error: found.add(error.filename)):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            inner = escape(os.path.join(parent if top else parent[2:], ""))
-            found.update(name for name in _glob(inner + (rest or "*")) if not _is_linked_folder(name))
-    return found
-
-
-def _is_linked_folder(name: str) -> bool:
-    return os.path.islink(name) and os.path.isdir(name)
-
-
-def _expand_url(url: str, suffix: str) -> Iterator[str]:
-    fs, path = import_fsspec(url).core.url_to_fs(url)
-    if any(char in path for char in "*?["):
-        found = sorted(fs.glob(path))
-    elif not url.endswith(suffix) and fs.isdir(path):
-        found = sorted(name for name in fs.find(path) if name.endswith(suffix))
-    else:
-        yield url
-        return
-    yield from (fs.unstrip_protocol(name) for name in found)

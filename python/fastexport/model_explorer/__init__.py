@@ -48,10 +48,9 @@ def to_json(g: Any, path: str | os.PathLike[str] | None = None, *, name: str = "
     >>> nodes[1]["incomingEdges"]
     [{'sourceNodeId': 'x', 'sourceNodeOutputId': '0', 'targetNodeInputId': '0'}]
     """
-    from fastexport._node_facts import graph_of
-    from fastexport.model_explorer._graphs import collection_json, graphs_json
+    from fastexport.model_explorer._graphs import collection_json, graphs_of
 
-    text = collection_json(name, graphs_json(graph_of(g), name, _facts(g)))
+    text = collection_json(name, graphs_of(g, name))
     if path is not None:
         _write(path, text)
     return text
@@ -150,15 +149,6 @@ def _is_program(g: Any) -> bool:
     from fastexport._program import ExportedProgram
 
     return isinstance(g, ExportedProgram)
-
-
-def _facts(g: Any) -> dict[str, str]:
-    """What is told of a program as a whole."""
-    if not _is_program(g):
-        return {}
-    facts = {"dialect": str(g.dialect), "torch": g.torch_version, "schema": ".".join(map(str, g.schema_version))}
-    facts["opset"] = ", ".join(f"{domain} {version}" for domain, version in g.opset_version.items())
-    return {key: value for key, value in facts.items() if value}
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastexport import _core
 from fastexport._graph import Graph
 from fastexport._node_facts import (
     ModulePaths,
     class_name,
+    graph_of,
     parts_of,
     target_text,
     value_text_in_file,
@@ -21,25 +22,46 @@ from fastexport._node_facts import (
     weight_of,
     weight_rows,
 )
+from fastexport._program import ExportedProgram
+from fastexport._tree import named_graphs
 
 quoted: Callable[[str], str] = encode_basestring_ascii
 
 
-def graphs_json(graph: Graph, name: str, facts: Mapping[str, str]) -> Iterator[str]:
-    """The graph, then each below it that its nodes run, as JSON texts.
+class Part(NamedTuple):
+    """One graph: its id, its nodes as JSON objects with commas between, and what is told of modules, by namespace."""
+
+    id: str
+    nodes: str
+    groups: dict[str, dict[str, str]]
+
+    def json(self) -> str:
+        """The graph as a JSON text."""
+        groups = ",".join(f"{quoted(space)}:{_object(items)}" for space, items in self.groups.items())
+        return f'{{"id":{quoted(self.id)},"nodes":[{self.nodes}],"groupNodeAttributes":{{{groups}}}}}'
+
+
+def graphs_of(g: Any, name: str) -> Iterator[Part]:
+    """A graph, then each below it that its nodes run.
 
     Args:
-        graph: the graph.
+        g: what has the graph, as for `to_json`.
         name: its id; the name of a subgraph is added after a slash: ``model/true_graph_0``.
-        facts: what is told of the whole.
     """
-    told = _Told(graph, name)
-    nodes = _core.explorer_nodes(graph, told)
-    groups = {"": dict(facts), **told.groups()}
-    shown = ",".join(f"{quoted(space)}:{_object(items)}" for space, items in groups.items())
-    yield f'{{"id":{quoted(name)},"nodes":[{nodes}],"groupNodeAttributes":{{{shown}}}}}'
-    for key, inner in (graph.subgraphs or {}).items():
-        yield from graphs_json(inner, f"{name}/{key}", {})
+    graph, facts = graph_of(g), _facts(g)
+    for path, each in named_graphs(graph, name):
+        told = _Told(each, path)
+        nodes = _core.explorer_nodes(each, told)
+        yield Part(path, nodes, {"": facts if each is graph else {}, **told.groups()})
+
+
+def _facts(g: Any) -> dict[str, str]:
+    """What is told of a program as a whole."""
+    if not isinstance(g, ExportedProgram):
+        return {}
+    facts = {"dialect": str(g.dialect), "torch": g.torch_version, "schema": ".".join(map(str, g.schema_version or ()))}
+    facts["opset"] = ", ".join(f"{domain} {version}" for domain, version in (g.opset_version or {}).items())
+    return {key: value for key, value in facts.items() if value}
 
 
 class _Told:
@@ -119,6 +141,6 @@ def _object(items: Mapping[str, str]) -> str:
     return f"{{{','.join(f'{quoted(key)}:{quoted(value)}' for key, value in items.items())}}}"
 
 
-def collection_json(label: str, graphs: Iterator[str]) -> str:
+def collection_json(label: str, parts: Iterator[Part]) -> str:
     """What Model Explorer opens as a .json file: graphs under a name."""
-    return f'{{"label":{quoted(label)},"graphs":[{",".join(graphs)}]}}'
+    return f'{{"label":{quoted(label)},"graphs":[{",".join(part.json() for part in parts)}]}}'

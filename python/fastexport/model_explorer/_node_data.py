@@ -6,7 +6,7 @@ The fields are those of model_explorer's node_data_builder.py (ai-edge-model-exp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastexport._dtypes import DType
@@ -14,6 +14,7 @@ from fastexport._errors import Fault
 from fastexport._graph import Graph
 from fastexport._node_facts import NodeFacts, first_value
 from fastexport._tensor_meta import TensorMeta
+from fastexport._tree import named_graphs
 
 _ERROR, _WARNING = {"bgColor": "#c62828", "textColor": "#ffffff"}, {"bgColor": "#f9c846", "textColor": "#000000"}
 _SCALE = [{"stop": 0, "bgColor": "#f1f5fb"}, {"stop": 1, "bgColor": "#2f6fd0"}]
@@ -36,19 +37,13 @@ Results = dict[str, dict[str, Any]]
 def data_of(graph: Graph, name: str, findings: Sequence[Fault]) -> dict[str, dict[str, Any]]:
     """Of each set of data that is not empty, what is told of the nodes of each graph, by the id of that."""
     sets: dict[str, dict[str, Any]] = {title: {} for title in ("findings", "dtype", "output bytes", "weight bytes")}
-    for key, inner in _graphs(graph, name):
+    for key, inner in named_graphs(graph, name):
         results = {"findings": _findings(inner, findings, key != name), **_values(inner)}
         for title, found in results.items():
             if found:
                 style = _NUMBERS if title.endswith("bytes") else _TEXTS
                 sets[title][key] = {"name": title, "results": found, **style}
     return {title: data for title, data in sets.items() if data}
-
-
-def _graphs(graph: Graph, name: str) -> Iterator[tuple[str, Graph]]:
-    yield name, graph
-    for key, inner in (graph.subgraphs or {}).items():
-        yield from _graphs(inner, f"{name}/{key}")
 
 
 def _findings(graph: Graph, findings: Sequence[Fault], is_inner: bool) -> Results:

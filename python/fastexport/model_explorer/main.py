@@ -22,7 +22,8 @@ from model_explorer.node_data_builder import GradientItem, GraphNodeData, NodeDa
 from fastexport import _core
 from fastexport._collecting import no_collection
 from fastexport._program import ExportedProgram, open_archive
-from fastexport.model_explorer import node_data, to_json
+from fastexport.model_explorer import node_data
+from fastexport.model_explorer._graphs import Part, graphs_of
 
 ADAPTER_ID = "fastexport"
 PROVIDERS = {
@@ -52,7 +53,7 @@ class ProgramAdapter(Adapter):  # type: ignore[misc, unused-ignore]
         """
         graphs = []
         for name, program in programs_of(model_path):
-            graphs += [_graph(graph) for graph in read_json(to_json(program, name=name))["graphs"]]
+            graphs += [_graph(part) for part in graphs_of(program, name)]
         return {"graphs": graphs}
 
 
@@ -73,7 +74,7 @@ class ProgramData(NodeDataProvider):  # type: ignore[misc, unused-ignore]
     def run(self, provider_id: str, model_path: str, graph_id: str, config_values: dict[str, Any], graph: Any) -> Any:
         """The data of one graph."""
         title = PROVIDERS[provider_id][0]
-        name, program = next(one for one in programs_of(model_path) if f"{graph_id}/".startswith(f"{one[0]}/"))
+        name, program = program_of(model_path, graph_id)
         findings = [*program.faults, *program.verify(all=True, weights=False)] if title == "findings" else ()
         data = node_data(program, name=name, findings=findings).get(title, {})
         return NodeDataProviderResult(result=_data(title, data.get(graph_id, {"results": {}})))
@@ -115,8 +116,8 @@ def read_json(text: str) -> Any:
     return value
 
 
-def _graph(graph: dict[str, Any]) -> Any:
-    return Graph(id=graph["id"], nodes=Ready(graph["nodes"]), groupNodeAttributes=Ready(graph["groupNodeAttributes"]))
+def _graph(part: Part) -> Any:
+    return Graph(id=part.id, nodes=Ready(read_json(f"[{part.nodes}]")), groupNodeAttributes=Ready(part.groups))
 
 
 def _data(title: str, data: dict[str, Any]) -> Any:
@@ -132,6 +133,19 @@ def _data(title: str, data: dict[str, Any]) -> Any:
 def programs_of(path: str) -> Iterator[tuple[str, ExportedProgram]]:
     """The programs of a file with the names of their models."""
     archive = open_archive(path)
-    models: list[str | None] = [*archive.models] or [None]  # without one, reading tells what is missing
-    for name in models:
-        yield name or "model", ExportedProgram(_core.Program(archive, name))
+    for name in archive.models or ["model"]:  # without one, reading tells what is missing
+        yield name, ExportedProgram(_core.Program(archive, name))
+
+
+def program_of(path: str, graph_id: str) -> tuple[str, ExportedProgram]:
+    """The program that a graph belongs to, with the name of its model.
+
+    Raises:
+        LookupError: no model of the file has such a graph.
+    """
+    archive = open_archive(path)
+    names = [name for name in archive.models or ["model"] if f"{graph_id}/".startswith(f"{name}/")]
+    if not names:
+        raise LookupError(f"the file has no graph {graph_id!r}")
+    name = max(names, key=len)
+    return name, ExportedProgram(_core.Program(archive, name))
