@@ -6,12 +6,17 @@
 import gc
 import logging
 import os
+import signal
 import warnings
 
 # Torch reads these once; it is not imported here, so that tests can see that we don't either.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# What is started in the background ignores Ctrl-C, and so would the processes that tests send one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
