@@ -116,9 +116,10 @@ static void report_lint(pt2_verifier *v, const pt2_scope *s, const fe_record *r)
 
     for (const char *c = fe_fault_text((fe_fault)r->code); *c && n + 1 < sizeof text; c++) {
         const char *word = NULL;
+        pt2_shown room; /* NAME_OF's would be gone after the if */
         if (*c == '%' && c[1])
-            word = *++c == 'N'    ? NAME_OF(s, r->node)
-                   : *c == 'O'    ? NAME_OF(s, r->other)
+            word = *++c == 'N'    ? shown_name(s, r->node, &room)
+                   : *c == 'O'    ? shown_name(s, r->other, &room)
                    : target->text ? target->text->data
                                   : "";
         if (!word) {
