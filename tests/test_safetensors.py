@@ -311,3 +311,20 @@ def test_safetensors_is_named_when_it_is_missing(monkeypatch, path):
     for call in (lambda: to_safetensors({}, path), lambda: fastexport.from_safetensors(sample("linear"))):
         with pytest.raises(ImportError, match=r"pip install 'fastexport\[safetensors\]'"):
             call()
+
+
+@pytest.mark.parametrize("weights", [None, 5, ["w"], object()], ids=["None", "int", "list", "object"])
+def test_what_has_no_weights_is_refused(weights, tmp_path):
+    with pytest.raises(TypeError, match=f"mapping of names to tensors or arrays, not {type(weights).__name__}"):
+        fastexport.to_safetensors(weights, tmp_path / "none.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_modules_of_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(2, 3)
+    fastexport.to_safetensors(layer, tmp_path / "layer.safetensors")
+    found = fastexport.from_safetensors(tmp_path / "layer.safetensors")
+    assert {name: found[name].tolist() for name in found} == {
+        name: value.tolist() for name, value in layer.state_dict().items()
+    }

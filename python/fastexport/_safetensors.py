@@ -43,7 +43,7 @@ def to_safetensors(
     """Write weights as a safetensors file. They are not copied in memory; the file takes its name when it is whole.
 
     Args:
-        weights: a program, an open file of weights, or any mapping of names to tensors or arrays.
+        weights: a program, an open file of weights, a module of torch, or any mapping of names to tensors or arrays.
         path: of the new file.
         constants: of a program, write its constant tensors too.
         metadata: texts for the header, by name; by default those that were saved along with the program.
@@ -53,8 +53,8 @@ def to_safetensors(
 
     Raises:
         ImportError: safetensors is not installed.
-        TypeError: a value is no tensor, or its elements are of a type that safetensors does not have (complex32,
-            complex128).
+        TypeError: weights is none of these, a value is no tensor, or its elements are of a type that safetensors does
+            not have (complex32, complex128).
         ValueError: ties is something else; a tensor has no elements, being on the device meta, or fewer bytes than it
             needs, its storage having been freed; or it is called as nothing can be (``__metadata__``).
         OSError: the file can't be written. Nothing is left behind then.
@@ -105,6 +105,11 @@ def _tensors_of(weights: Any, constants: bool) -> dict[str, Tensor]:
     if hasattr(weights, "state_dict"):
         state = weights.state_dict
         parts = [*([weights.constants] if constants else []), state() if callable(state) else state]
+    if not all(hasattr(part, "keys") and hasattr(part, "__getitem__") for part in parts):
+        raise TypeError(
+            "to_safetensors() takes a program, an open file of weights, a module of torch, or a mapping of names to "
+            f"tensors or arrays, not {type(weights).__name__}"
+        )
     tensors = {}
     for part in parts:
         for name in part:
