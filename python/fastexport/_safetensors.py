@@ -97,19 +97,12 @@ def _os_error(error: Exception, path: str | os.PathLike[str]) -> OSError:
 
 
 def _tensors_of(weights: Any, constants: bool) -> dict[str, Tensor]:
-    from fastexport._tensors import from_array
+    from fastexport._tensors import from_array, mappings_of
 
     if isinstance(weights, str | bytes | os.PathLike):
         raise TypeError("to_safetensors() takes what open_weights() or load() has opened, not the path of a file")
-    parts = [weights]
-    if hasattr(weights, "state_dict"):
-        state = weights.state_dict
-        parts = [*([weights.constants] if constants else []), state() if callable(state) else state]
-    if not all(hasattr(part, "keys") and hasattr(part, "__getitem__") for part in parts):
-        raise TypeError(
-            "to_safetensors() takes a program, an open file of weights, a module of torch, or a mapping of names to "
-            f"tensors or arrays, not {type(weights).__name__}"
-        )
+    parts = mappings_of(weights, "to_safetensors")
+    parts = parts[::-1] if constants else parts[:1]  # of one name the weight counts, which comes last
     tensors = {}
     for part in parts:
         for name in part:

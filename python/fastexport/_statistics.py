@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastexport import _core
-from fastexport._module_tree import is_module
 from fastexport._state import TensorDict
-from fastexport._tensors import from_array
+from fastexport._tensors import from_array, mappings_of
 
 
 class WeightStatistics(NamedTuple):
@@ -75,7 +74,7 @@ def statistics(tensor: _core.Tensor, *, sha256: bool = False) -> WeightStatistic
 
     Example:
         >>> import array
-        >>> from fastexport._tensors import from_array
+        >>> from fastexport._tensors import from_array, mappings_of
         >>> found = statistics(from_array(array.array("f", [0, 1, 2, float("inf")])))
         >>> found.min, found.max, found.mean, found.std, found.zeros, found.infs
         (0.0, 2.0, 1.0, 1.0, 1, 1)
@@ -119,24 +118,9 @@ def weight_statistics(
         >>> [(name, found.elements) for name, found in fastexport.weight_statistics(ep)]
         [('fc.weight', 12), ('fc.bias', 3)]
     """
-    parts = _parts_of(weights)
+    parts = mappings_of(weights, "weight_statistics")
     has_objects = len(parts) > 1 or isinstance(weights, TensorDict)
     return _statistics_of([(part, name) for part in parts for name in part], sha256, progress, has_objects)
-
-
-def _parts_of(weights: Any) -> tuple[Mapping[str, Any], ...]:
-    """The mappings that have the tensors; of a program two."""
-    if hasattr(weights, "keys") and hasattr(weights, "__getitem__"):
-        return (weights,)
-    if is_module(weights):
-        return (weights.state_dict(),)
-    parts = getattr(weights, "state_dict", None), getattr(weights, "constants", None)
-    if not all(isinstance(part, Mapping) for part in parts):
-        raise TypeError(
-            "weight_statistics() takes a program, an open file of weights, a module of torch, or a mapping of names to "
-            f"tensors or arrays, not {type(weights).__name__}"
-        )
-    return parts  # type: ignore[return-value]
 
 
 def _statistics_of(

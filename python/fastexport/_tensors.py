@@ -376,3 +376,26 @@ def _numpy_of(array: Any, what: str) -> Any:
     except ImportError as e:
         raise ImportError(f"{what} is of type {type(array).__name__}, which takes numpy, which is not installed") from e
     return numpy.asarray(array) if hasattr(type(array), "__array_interface__") else numpy.from_dlpack(array)
+
+
+def mappings_of(weights: Any, taker: str) -> tuple[Mapping[str, Any], ...]:
+    """The mappings that have the tensors: of a program its weights and its constants, of anything else one.
+
+    Args:
+        weights: a program, an open file of weights, a module, or a mapping.
+        taker: the function that was given it, for the error.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    state = getattr(weights, "state_dict", None)
+    if state is None:
+        parts: tuple[Any, ...] = (weights,)
+    else:
+        parts = (state(),) if callable(state) else (state, getattr(weights, "constants", None))
+    if not all(hasattr(part, "keys") and hasattr(part, "__getitem__") for part in parts):
+        raise TypeError(
+            f"{taker}() takes a program, an open file of weights, a module of torch, or a mapping of names to tensors "
+            f"or arrays, not {type(weights).__name__}"
+        )
+    return parts
