@@ -404,6 +404,16 @@ def test_dead_code_is_removed_from_the_end():
     assert changed is False
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_results_combine_as_the_bools_they_stand_for(first, second):
+    one, other = fastexport.PassResult("a", first), fastexport.PassResult("b", second)
+    for either in (one | other, one | second, first | other):
+        assert either is (first or second)
+    with pytest.raises(TypeError):
+        one | "changed"
+
+
 def test_in_place_method_is_kept():
     def build(g):
         x = g.placeholder("x")

@@ -140,6 +140,31 @@ def test_meta_is_that_of_torch():
     assert str(x.meta["val"].shape[0]) in map(str, ep.range_constraints)
 
 
+@every_sample
+def test_stack_traces_are_read_where_they_stand(path):
+    """They are that of meta, and the rest of meta stays in the file."""
+    graph = fastexport.load(path).graph
+    before = graph._file_meta()
+    traces = [node.stack_trace for node in graph.nodes]
+    assert graph._file_meta() == before
+    assert traces == [node.meta.get("stack_trace") for node in graph.nodes]
+    assert traces == [node.stack_trace for node in graph.nodes]
+
+
+def test_stack_trace_after_meta_is_changed():
+    graph = fastexport.load(sample("linear")).graph
+    linear, relu = graph.node("linear"), graph.node("relu")
+    trace = linear.stack_trace
+    assert "forward" in trace
+    linear.meta = {"stack_trace": "another"}
+    relu.stack_trace = "mine"
+    assert (linear.stack_trace, relu.stack_trace) == ("another", "mine")
+    del linear.meta["stack_trace"]
+    relu.meta.clear()
+    assert linear.stack_trace is relu.stack_trace is None
+    assert fastexport.load(sample("linear")).graph.node("linear").stack_trace == trace
+
+
 def test_meta_is_asked_for_once_and_may_be_changed():
     ep = fastexport.load(sample("linear"))
     node = ep.graph.node("linear")

@@ -11,8 +11,8 @@ static PyObject *pooled(PyObject *texts, const char *data, size_t len)
 {
     PyObject *text = PyUnicode_DecodeUTF8(data, (Py_ssize_t)len, NULL), *known;
 
-    if (!text)
-        return NULL;
+    if (!text || !texts)
+        return text;
     known = PyDict_SetDefault(texts, text, text);
     Py_XINCREF(known);
     Py_DECREF(text);

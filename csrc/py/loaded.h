@@ -30,7 +30,7 @@ bool graph_is_untouched(const GraphObject *g, uint32_t id);
 /* ---- levels.c ---- */
 
 /* A text of a node's metadata, and its value when it is a tensor, as "CODE[SIZES]", as the file has them; equal texts are
- * one object of a dict. None: there is none, False: look at the node's meta. */
+ * one object of a dict, where one is given. None: there is none, False: look at the node's meta. */
 PyObject *metadata_in_file(const GraphObject *g, uint32_t id, const char *key, PyObject *texts);
 PyObject *value_in_file(const GraphObject *g, uint32_t id, PyObject *texts);
 

@@ -3,6 +3,7 @@
  * A Node is its graph and an id; all else is read from the core when asked for. While one exists it is the only one for
  * its id, so `is` tells whether two are the same node. It stays readable after the node is erased; edits then raise.
  */
+#include "loaded.h"
 #include "node.h"
 #include "operators.h"
 
@@ -277,8 +278,13 @@ static PyObject *get_stack_trace(PyObject *self, void *Py_UNUSED(closure))
     GraphObject *g = node_of(self)->graph;
     uint32_t key;
 
-    if (node_readable(self) < 0 || graph_load_meta(g, node_of(self)->id) < 0 ||
-        graph_meta_key(g, g->state->str_stack_trace, false, &key) < 0)
+    if (node_readable(self) < 0)
+        return NULL;
+    PyObject *text = metadata_in_file(g, node_of(self)->id, "stack_trace", NULL); /* the rest may stay there */
+    if (text != Py_False)
+        return text;
+    Py_DECREF(text);
+    if (graph_load_meta(g, node_of(self)->id) < 0 || graph_meta_key(g, g->state->str_stack_trace, false, &key) < 0)
         return NULL;
     uint32_t object = key == FE_NONE_ID ? FE_NONE_ID : fe_meta_get(node_detail(self)->meta, key);
     return Py_NewRef(object == FE_NONE_ID ? Py_None : graph_object_at(g, object));

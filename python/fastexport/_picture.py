@@ -110,11 +110,10 @@ def svg(level: Level, depth: int = 1) -> str:
         f"{_text(title)}</text>",
         f'<text class="fe-note" x="{_n(_MARGIN)}" y="{_n(_MARGIN + 30)}" font-size="11">{_text(note)}</text>',
         f'<g transform="translate({_n(x)} {_n(_MARGIN + _HEADER)})">',
-        *_placed(placed),
-        "</g>",
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    _add_placed(placed, parts)
+    parts += ("</g>", "</svg>\n")
+    return "\n".join(parts)
 
 
 def _heading(level: Level) -> tuple[str, str]:
@@ -149,23 +148,26 @@ def _text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
-def _placed(placed: Placed) -> Iterator[str]:
+def _add_placed(placed: Placed, out: list[str]) -> None:
     if placed.routes:
-        yield '<g class="fe-line" fill="none" stroke="#8d96a5" stroke-width="1.3">'
-        yield from map(_route, placed.routes)
-        yield "</g>"
+        out.append('<g class="fe-line" fill="none" stroke="#8d96a5" stroke-width="1.3">')
+        out += map(_route, placed.routes)
+        out.append("</g>")
     for box in placed.boxes:
-        yield from _port(box) if box.is_port else _box(box)
+        if box.is_port:
+            out += _port(box)
+        else:
+            _add_box(box, out)
 
 
-def _port(box: Box) -> Iterator[str]:
-    x, y = box.x + box.width / 2, box.y
-    if box.item.kind == "input":
-        yield f'<path class="fe-line" stroke="#8d96a5" stroke-width="1.3" d="M{_n(x)} {_n(y)}V{_n(y + box.height)}"/>'
-    else:
-        y += box.height
-        yield f'<path class="fe-line" stroke="#8d96a5" stroke-width="1.3" d="M{_n(x)} {_n(box.y)}V{_n(y)}"/>'
-    yield f'<circle class="fe-port" fill="#a590db" cx="{_n(x)}" cy="{_n(y)}" r="3">{_title(_told(box.item))}</circle>'
+def _port(box: Box) -> tuple[str, str]:
+    x, y = _n(box.x + box.width / 2), _n(box.y)
+    end = _n(box.y + box.height)
+    return (
+        f'<path class="fe-line" stroke="#8d96a5" stroke-width="1.3" d="M{x} {y}V{end}"/>',
+        f'<circle class="fe-port" fill="#a590db" cx="{x}" cy="{y if box.item.kind == "input" else end}" r="3">'
+        f"{_title(_told(box.item))}</circle>",
+    )
 
 
 def _route(route: Route) -> str:
@@ -211,42 +213,42 @@ def _family(item: Item) -> str:
     return family or "math"
 
 
-def _box(box: Box) -> Iterator[str]:
+def _add_box(box: Box, out: list[str]) -> None:
     item = box.item
     family = "open" if box.parts else _family(item)
     fill, line = _COLOURS[family][:2]
-    yield f'<g transform="translate({_n(box.x)} {_n(box.y)})">{_title(_told(item))}'
+    out.append(f'<g transform="translate({_n(box.x)} {_n(box.y)})">{_title(_told(item))}')
     paint = f'class="fe-{family}" fill="{fill}" stroke="{line}"'
     height = box.height
     if item.count > 1 and not box.parts:  # a pile of sheets
         height -= PILE
-        for inset in (PILE, PILE / 2):
-            yield (
-                f'<rect {paint} x="{_n(inset)}" y="{_n(inset)}" rx="6" width="{_n(box.width - 2 * inset)}" '
-                f'height="{_n(height)}"/>'
-            )
+        out += (
+            f'<rect {paint} x="{_n(inset)}" y="{_n(inset)}" rx="6" width="{_n(box.width - 2 * inset)}" '
+            f'height="{_n(height)}"/>'
+            for inset in (PILE, PILE / 2)
+        )
     shape = f'{paint} width="{_n(box.width)}" height="{_n(height)}"'
     radius = _n(box.height / 2) if family == "end" else "10" if box.parts else "6"
     dashes = ' stroke-dasharray="3 2"' if family == "check" else ""
-    yield f'<rect rx="{radius}"{dashes} {shape}/>'
+    out.append(f'<rect rx="{radius}"{dashes} {shape}/>')
     if box.parts:
         for part in box.parts:
-            yield from _part(part)
-        yield _band(box)
+            _add_part(part, out)
+        out.append(_band(box))
     else:
-        yield from _lines(box, family)
-    yield "</g>"
+        out += _lines(box, family)
+    out.append("</g>")
 
 
-def _part(part: Part) -> Iterator[str]:
+def _add_part(part: Part, out: list[str]) -> None:
     if part.title:
-        yield (
+        out.append(
             f'<text class="fe-note" x="{_n(part.x)}" y="{_n(part.y - PAD)}" font-size="{SIZES["note"]}">'
             f"{_text(part.title)}</text>"
         )
-    yield f'<g transform="translate({_n(part.x)} {_n(part.y)})">'
-    yield from _placed(part.placed)
-    yield "</g>"
+    out.append(f'<g transform="translate({_n(part.x)} {_n(part.y)})">')
+    _add_placed(part.placed, out)
+    out.append("</g>")
 
 
 def _band(box: Box) -> str:
@@ -331,7 +333,7 @@ def _source(node: Any) -> list[str]:
     """The innermost place in the stack trace of a node."""
     from fastexport._findings import frames_of
 
-    trace = node.meta.get("stack_trace")
+    trace = node.stack_trace
     if not isinstance(trace, str):
         return []
     last = trace[max(trace.rfind('\n  File "'), 0) :]  # most of a trace is the way there

@@ -76,7 +76,7 @@ class PassResult(Tabular):
         return hash(self.modified)
 
     def __or__(self, other: object) -> bool:
-        return self.modified | other if isinstance(other, bool) else NotImplemented
+        return self.modified | bool(other) if isinstance(other, (bool, PassResult)) else NotImplemented
 
     __ror__ = __or__
 
