@@ -5,6 +5,7 @@ import io
 import json
 import operator
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastexport
-from fastexport import Graph
+from fastexport import Graph, _tree, model_explorer
 from fastexport._level_groups import repeats
 from fastexport._levels import Item, Level, Levels, levels_of, value_at
 from fastexport._node_facts import value_text
@@ -252,6 +253,30 @@ class Rude:
         raise RuntimeError(name)
 
     def __call__(self) -> None: ...
+
+
+def shared_on(count: int) -> Graph:
+    """A graph that runs one graph in two places, which does the same, and so on."""
+    g = Graph()
+    for _ in range(count):
+        outer = Graph()
+        x = outer.placeholder("x")
+        outer.output(outer.call_function(operator.add, (x, outer.get_attr("a"), outer.get_attr("b"))))
+        outer.subgraphs = {"a": g, "b": g}
+        g = outer
+    return g
+
+
+@pytest.mark.parametrize("walk", [levels_of, model_explorer.to_json, model_explorer.node_data])
+def test_graphs_without_number(walk: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tree, "MOST_GRAPHS", 100)
+    walk(shared_on(5))  # which are 63
+    with pytest.raises(ValueError, match="more than 100, each counted wherever it is run"):
+        walk(shared_on(60))
+    g = shared_on(1)
+    g.subgraphs = {"a": g}
+    with pytest.raises(RecursionError, match="own subgraphs"):
+        walk(g)
 
 
 def test_rude_objects() -> None:

@@ -83,11 +83,12 @@ def _fold(g: Any, parameters: bool, max_bytes: int | None, recurse: bool, explai
     with graph.recording("fold_constants"):
         folding.run()
     reasons, removed, replaced = folding.reasons, folding.removed, folding.replaced
-    for path, subgraph in graph._graphs_below() if recurse else ():
-        inner = _fold(subgraph, parameters, max_bytes, False, explain)
-        removed += [f"{path}/{name}" for name in inner.removed]
-        replaced.update((f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items())
-        reasons.update((f"{path}/{name}", why) for name, why in (inner.reasons or {}).items())
+    with graph._judged_below(recurse=recurse) as below:
+        for path, subgraph in below:
+            inner = _fold(subgraph, parameters, max_bytes, False, explain)
+            removed += [f"{path}/{name}" for name in inner.removed]
+            replaced.update((f"{path}/{old}", f"{path}/{new}") for old, new in inner.replaced.items())
+            reasons.update((f"{path}/{name}", why) for name, why in (inner.reasons or {}).items())
     return PassResult(
         "fold_constants",
         bool(removed),

@@ -90,12 +90,13 @@ def _run(
     )
     reasons = None if rows is None else {name: text.replace("%O", other) for name, other, text in rows}
     inner = []
-    for path, subgraph in graph._graphs_below() if recurse else ():
-        result = _run(subgraph, False, policy, explain, provenance, is_inner=True)
-        if result:
-            inner.append((path, result))
-        if reasons is not None:
-            reasons.update((f"{path}/{name}", why) for name, why in (result.reasons or {}).items())
+    with graph._judged_below(recurse=recurse) as below:
+        for path, subgraph in below:
+            result = _run(subgraph, False, policy, explain, provenance, is_inner=True)
+            if result:
+                inner.append((path, result))
+            if reasons is not None:
+                reasons.update((f"{path}/{name}", why) for name, why in (result.reasons or {}).items())
     return PassResult(
         "eliminate_common_subexpressions",
         bool(removed) or any(result.modified for _, result in inner),

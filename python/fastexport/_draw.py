@@ -47,7 +47,9 @@ def draw(
     Raises:
         TypeError: g is none of these.
         FormatError: g is a file that is damaged, or no exported program.
-        ValueError: an option is none of those it may be, or the path ends as that of another kind of file.
+        ValueError: an option is none of those it may be, the path ends as that of another kind of file, or the
+            subgraphs, each counted wherever it is run, are more than 100,000.
+        RecursionError: a graph stands below itself.
         KeyError: there is no such module or subgraph, or no call is in it.
         OSError: a file can't be read or written, or a .pt2 file is there already; what was there is unchanged.
         FastExportError: Graphviz can't draw it, or not in time.

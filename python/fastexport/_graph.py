@@ -6,7 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,14 +101,14 @@ class Graph(_core.Graph, Displayed):
         )
 
     def _raise_faults_below(self) -> None:
-        with remembering(graph for _, graph in self._graphs_below()):
-            for _, graph in self._graphs_below():
+        with self._judged_below() as below:
+            for _, graph in below:
                 graph._raise_faults(fx_only=True)
 
     def _eliminate_below(self, keep_random: bool, policy: Policy, explain: bool) -> list[tuple[str, PassResult]]:
         inner = []
-        with remembering(graph for _, graph in self._graphs_below(policy)):
-            for path, graph in self._graphs_below(policy):
+        with self._judged_below(policy) as below:
+            for path, graph in below:
                 result = graph.eliminate_dead_code(
                     keep_random=keep_random, recurse=False, policy=policy, explain=explain
                 )
@@ -325,6 +325,15 @@ class Graph(_core.Graph, Displayed):
                 yield path, graph
             for name, inner in reversed(list(graph._reached_subgraphs(policy))):
                 left.append((path + between + name if path else name, inner))
+
+    @contextmanager
+    def _judged_below(self, policy: Policy = "safe", recurse: bool = True) -> Iterator[Iterator[tuple[str, Graph]]]:
+        """`_graphs_below`, for passes that judge calls: what each graph leads to is looked at once in the block."""
+        if not recurse:
+            yield iter(())
+            return
+        with remembering(graph for _, graph in self._graphs_below(policy)):
+            yield self._graphs_below(policy)
 
     # ---- where nodes come from
 

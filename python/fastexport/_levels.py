@@ -40,6 +40,7 @@ from typing import Any
 
 from fastexport._graph import Graph
 from fastexport._node_facts import NodeFacts, Result, Weight, class_name, graph_of, prefixes
+from fastexport._tree import all_graphs, check_count
 
 __all__ = ["Edge", "Item", "Level", "Levels", "Weight", "levels_of"]
 
@@ -269,15 +270,19 @@ def levels_of(g: Any, *, fold: bool = True, max_items: int = 150, module: str | 
 
     Raises:
         TypeError: g is none of these.
-        ValueError: max_items is less than 2.
+        RecursionError: a graph stands below itself.
+        ValueError: max_items is less than 2, or the subgraphs are too many.
     """
     if max_items < 2:
         raise ValueError(f"max_items is at least 2, not {max_items}")
     wanted = "" if module is None else module.rpartition("/")[2]
-    builders = [_Builder(graph_of(g), "", fold, max_items, wanted)]
+    graph = graph_of(g)
+    all_graphs(graph)  # it has an end
+    builders = [_Builder(graph, "", fold, max_items, wanted)]
     for builder in builders:  # of which there are more on the way
         builder.build()
         builders += builder.inner
+        check_count(len(builders))
     for builder in reversed(builders):  # what is inside first
         builder.finish()
     return Levels(builders[0].root, [path for builder in builders for path in builder.modules()])

@@ -18,6 +18,7 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what torch notes for
 _STACK = "nn_module_stack"
 _Modules = list[tuple[str, str]]  # path and class of each, from the outermost
 _MOST_PARTS = 100  # of a path: a file may say anything, and trees are walked by recursion
+MOST_GRAPHS = 100_000
 
 
 class Module:
@@ -143,14 +144,28 @@ def all_graphs(graph: Graph) -> list[Graph]:
     return found[::-1]
 
 
+def check_count(count: int) -> None:
+    """Graphs that share subgraphs on each level come to a number that no one can look at.
+
+    Raises:
+        ValueError: it is more than `MOST_GRAPHS`.
+    """
+    if count > MOST_GRAPHS:
+        raise ValueError(
+            f"its subgraphs come to more than {MOST_GRAPHS:,}, each counted wherever it is run; take one by itself"
+        )
+
+
 def named_graphs(graph: Graph, name: str) -> Iterator[tuple[str, Graph]]:
     """A graph and all below it, each as often as it stands there, with their paths: ``name/true_graph_0``.
 
     Raises:
         RecursionError: a graph stands below itself.
+        ValueError: they are more than `MOST_GRAPHS`.
     """
     around: set[int] = set()  # by id: graphs that look the same are equal
     left = [(name, graph, False)]
+    count = 0
     while left:
         path, each, is_done = left.pop()
         if is_done:
@@ -158,6 +173,8 @@ def named_graphs(graph: Graph, name: str) -> Iterator[tuple[str, Graph]]:
             continue
         if id(each) in around:
             raise RecursionError("a graph is among its own subgraphs")
+        count += 1
+        check_count(count)
         yield path, each
         around.add(id(each))
         left.append((path, each, True))
