@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fastexport._dtypes import Device, DType, Layout
 from fastexport._meta_json import (
@@ -194,6 +196,40 @@ def test_deep_sources_are_kept() -> None:
     text += "[]" + "}]" * depth
     meta = decode_metadata({"from_node": text})
     assert json.loads(metadata_json(meta)) == {"from_node": text}
+
+
+NAMES = st.text("ab,;[](). ", max_size=6)
+
+
+@given(st.dictionaries(NAMES, st.tuples(NAMES, NAMES), min_size=1, max_size=3))
+@example({"L__self__a,b": ("a,b", "net.Net")})
+@example({"k": ("a;b", "net.Net")})
+@example({"k": ("a[b", "net.Net")})
+@example({"k": ("x(1,2)", "net.Net")})
+def test_module_stacks_are_read_as_what_they_were(stack: dict[str, tuple[str, str]]) -> None:
+    returns_or_is_refused("nn_module_stack", stack)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3))
+@example([("a,b", "torch.relu")])
+def test_function_stacks_are_read_as_what_they_were(stack: list[tuple[str, str]]) -> None:
+    returns_or_is_refused("source_fn_stack", stack)
+
+
+@given(st.tuples(NAMES, NAMES))
+@example(("a;b", "c"))
+def test_functions_are_read_as_what_they_were(names: tuple[str, str]) -> None:
+    returns_or_is_refused("torch_fn", names)
+
+
+def returns_or_is_refused(key: str, value: Any) -> None:
+    """A text says the same when it is read; where the form can't say it, nothing is written."""
+    try:
+        text = metadata_json({key: value})
+    except ValueError as error:
+        assert "would be read as something else" in str(error) and re.search("[],;[()]", repr(value)[1:-1])
+    else:
+        assert decode_metadata(json.loads(text)) == {key: value}
 
 
 def test_what_torch_leaves_out() -> None:

@@ -13,9 +13,10 @@ PATH = "tests/data/pt2/samples/current/linear.pt2"
         ("val", object(), "FX305"),
         ("custom", object(), "FX403"),
         ("nn_module_stack", 5, "FX403"),
+        ("nn_module_stack", {"a,b": ("a,b", "C")}, "FX403"),
         ("from_node", [3], "FX403"),
     ],
-    ids=["val", "custom", "nn_module_stack", "from_node"],
+    ids=["val", "custom", "nn_module_stack", "module_name", "from_node"],
 )
 def test_the_node_is_told(key, value, code, tmp_path):
     program = fastexport.load(PATH)

@@ -299,7 +299,8 @@ EXPLANATIONS: dict[str, Page] = {
         "The program runs all the same; tools that group nodes by module or show source lines go wrong.",
         "models/model.json $.graph_module.graph.nodes[0].metadata.nn_module_stack: an item of nn_module_stack is not "
         "KEY,PATH,TYPE: a,b",
-        "If a pass of your own writes metadata, write it in torch's form; see the meta of a node that torch made.",
+        "If a pass of your own writes metadata, write it in torch's form; see the meta of a node that torch made. The "
+        "form can't hold the path of a module with a comma or semicolon in its name: rename the module, then export.",
         _SERIALIZE,
     ),
     "FX404": Page(

@@ -206,13 +206,58 @@ def _callable_text(target: Any) -> str:
     return f"{target.__module__}.{target.__qualname__}"
 
 
-def _encode_modules(stack: Mapping[Any, tuple[str, Any]]) -> str:
-    items = [f"{key},{path},{_callable_text(kind)}" for key, (path, kind) in stack.items()]
+def module_item(key: Any, path: Any, kind: str) -> str:
+    """An entry of a stack of modules as a file has it, KEY,PATH,TYPE.
+
+    Raises:
+        ValueError: it would be read as something else.
+    """
+    item = f"{key},{path},{kind}"
+    if _BETWEEN_ITEMS in item or "[" in item or "(" in item or item.count(",") != 2:
+        _check_item(item, split_module, (f"{key}", (f"{path}", kind)))
+    return item
+
+
+def function_item(name: Any, target: str) -> str:
+    """An entry of a stack of functions as a file has it, NAME,TARGET.
+
+    Raises:
+        ValueError: it would be read as something else.
+    """
+    item = f"{name},{target}"
+    if _BETWEEN_ITEMS in item or item.count(",") != 1:
+        _check_item(item, lambda item: item.split(","), [f"{name}", target])
+    return item
+
+
+def function_names(names: Iterable[str]) -> str:
+    """torch_fn as a file has it, NAME;FUNCTION.
+
+    Raises:
+        ValueError: it would be read as something else.
+    """
+    items = list(names)
+    for item in items:
+        _check_item(item, str, item)
     return _BETWEEN_ITEMS.join(items)
 
 
+def _check_item(item: str, split: Callable[[str], Any], parts: Any) -> None:
+    """See that an item is read as what it was made from: the format has no way to quote what separates parts."""
+    try:
+        if _BETWEEN_ITEMS not in item and split(item) == parts:
+            return
+    except ValueError:
+        pass
+    raise ValueError(f"{item!r} would be read as something else")
+
+
+def _encode_modules(stack: Mapping[Any, tuple[str, Any]]) -> str:
+    return _BETWEEN_ITEMS.join(module_item(key, path, _callable_text(kind)) for key, (path, kind) in stack.items())
+
+
 def _encode_functions(stack: Iterable[tuple[str, Any]]) -> str:
-    return _BETWEEN_ITEMS.join(f"{name},{_callable_text(target)}" for name, target in stack)
+    return _BETWEEN_ITEMS.join(function_item(name, _callable_text(target)) for name, target in stack)
 
 
 def _encode_sources(sources: Iterable[Any] | None) -> str:
@@ -223,7 +268,7 @@ _ENCODERS: dict[str, Callable[[Any], str]] = {
     "stack_trace": str,
     "nn_module_stack": _encode_modules,
     "source_fn_stack": _encode_functions,
-    "torch_fn": _BETWEEN_ITEMS.join,
+    "torch_fn": function_names,
     "custom": json.dumps,
     "from_node": _encode_sources,
 }

@@ -13,6 +13,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from itertools import starmap
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any
 
@@ -23,6 +24,7 @@ from fastexport import _core, _torch_export, _torch_serializer
 from fastexport._collecting import no_collection
 from fastexport._dialect import fault, shown
 from fastexport._errors import FormatError
+from fastexport._meta_json import function_item, function_names, module_item
 from fastexport._save import DEFAULT_PROTOCOL, MARKERS, Source, check_names, encoded_extras, write_parts
 from fastexport._tensors import check_storage
 
@@ -187,7 +189,7 @@ def _model(program: Any, opset_version: Mapping[str, int] | None, verify: bool) 
     _check_ranges(program.range_constraints)
     document = _torch_serializer.document(program, opset_version)
     _check_constants(program.graph_signature)
-    words = _Words()
+    words = _Words(verify)
     text = json.dumps(document, allow_nan=False)
     return _core.Program.write_new(from_export(program).graph, text, words.node, words.object, verify)
 
@@ -210,9 +212,9 @@ def _check_constants(signature: Any) -> None:
 class _Words:
     """The texts of a program's nodes, and of what stands in their arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, verify: bool) -> None:
         self._values = _Values()
-        self._metadata = _Metadata()
+        self._metadata = _Metadata(verify)
 
     def node(self, name: str, meta: dict[Any, Any], is_input: bool) -> tuple[str | None, str]:
         """The value and the metadata of a node, as JSON."""
@@ -368,18 +370,23 @@ def _number(value: float) -> str:
 
 _FORMS = {
     "stack_trace": "a str",
-    "nn_module_stack": "a dict whose values are tuples (path, name of the class)",
-    "source_fn_stack": "a list of tuples (name, function)",
-    "torch_fn": "a tuple of two str",
+    "nn_module_stack": "a dict whose values are tuples (path, name of the class), without commas and semicolons in them",
+    "source_fn_stack": "a list of tuples (name, function), without commas and semicolons in their names",
+    "torch_fn": "a tuple of two str without semicolons",
     "custom": "what JSON can say",
     "from_node": "a list of torch.fx.traceback.NodeSource, or None",
 }
 
 
 class _Metadata:
-    """The metadata of nodes as JSON: an object of strings. What nodes share has its text made once."""
+    """The metadata of nodes as JSON: an object of strings. What nodes share has its text made once.
 
-    def __init__(self) -> None:
+    Args:
+        verify: refuse what would be read as something else, though torch writes it.
+    """
+
+    def __init__(self, verify: bool) -> None:
+        self._verify = verify
         self._quoted: dict[str, str] = {}
         self._stacks: dict[Any, str] = {}
 
@@ -413,10 +420,12 @@ class _Metadata:
         if stack := get("nn_module_stack"):
             parts.append(f'"nn_module_stack": {self._modules(stack)}')
         if functions := get("source_fn_stack"):
-            texts = [f"{name},{_torch_serializer.operator_text(function)}" for name, function in functions]
+            pairs = [(name, _torch_serializer.operator_text(function)) for name, function in functions]
+            texts = starmap(function_item, pairs) if self._verify else [f"{name},{text}" for name, text in pairs]
             parts.append(f'"source_fn_stack": {_quote(";".join(texts))}')
         if names := get("torch_fn"):
-            parts.append(f'"torch_fn": {_quote(";".join(list(names)))}')
+            text = function_names(names) if self._verify else ";".join(list(names))
+            parts.append(f'"torch_fn": {_quote(text)}')
         if custom := get("custom"):
             parts.append(f'"custom": {_quote(self._custom(custom))}')
         if "from_node" in meta:
@@ -444,7 +453,7 @@ class _Metadata:
         for key, value in stack.items():
             if not isinstance(value, tuple) or len(value) != 2 or not all(isinstance(part, str) for part in value):
                 raise ValueError(f"it has {shown(value)}")
-            items.append(f"{key},{value[0]},{value[1]}")
+            items.append(module_item(key, *value) if self._verify else f"{key},{value[0]},{value[1]}")
         return _quote(";".join(items))
 
     def _custom(self, custom: Any) -> str:
