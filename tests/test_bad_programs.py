@@ -609,7 +609,12 @@ UNFIT = {
     "keys": (with_kwargs({1: 2}), "FX310", "linear", "kwargs"),
     "stack_trace": (with_meta("stack_trace", 5), "FX403", "linear", r"meta\['stack_trace'\] is 5"),
     "nn_module_stack": (with_meta("nn_module_stack", 5), "FX403", "linear", r"meta\['nn_module_stack'\] is 5"),
-    "module_name": (with_meta("nn_module_stack", {"a,b": ("a,b", "C")}), "FX403", "linear", "'a,b,a,b,C' would be read"),
+    "module_name": (
+        with_meta("nn_module_stack", {"a,b": ("a,b", "C")}),
+        "FX403",
+        "linear",
+        "'a,b,a,b,C' would be read",
+    ),
     "function_name": (with_meta("source_fn_stack", [("a;b", "c")]), "FX403", "linear", "'a;b,c' would be read"),
     "torch_fn_name": (with_meta("torch_fn", ("a;b", "c")), "FX403", "linear", "'a;b' would be read"),
     "module": (with_meta("nn_module_stack", {"a": 5}), "FX403", "linear", "tuples"),

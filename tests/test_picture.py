@@ -69,6 +69,25 @@ def test_golden(name: str, options: dict[str, int], request: pytest.FixtureReque
     assert text == (FILES / name).read_text()
 
 
+@pytest.mark.parametrize(("in_turn", "told"), [(True, "in turn"), (False, "side by side")])
+def test_how_modules_that_look_the_same_stand(in_turn: bool, told: str) -> None:
+    """One box stands for all, with one line in and one out: text tells a chain from what runs beside each other."""
+    g = Graph()
+    x = value = g.placeholder("x")
+    values = []
+    for i in range(3):
+        for target in (operator.neg, operator.pos):
+            value = g.call_function(target, (value,))
+            value.meta["nn_module_stack"] = {f"m{i}": (f"m{i}", "net.Block")}
+        values.append(value)
+        value = value if in_turn else x
+    results = tuple(g.call_function(operator.abs, (each,)) for each in ([value] if in_turn else values))
+    g.output(results)
+    svg = draw(g)
+    assert f"6 nodes, {told}" in texts(svg) and f"m0..m2 (3 alike, {told})\nBlock" in "\n".join(tooltips(svg))
+    assert f"Block × 3, {told}" in texts(draw(g, depth=2)) and f"6 nodes, {told}" in draw(g, format="dot")
+
+
 def test_what_a_picture_tells() -> None:
     svg = draw(small())
     root = ET.fromstring(svg)
@@ -450,7 +469,7 @@ def test_every_module_of_the_tree_can_be_drawn(path: Path) -> None:
 
 def test_modules_that_are_never_called_and_those_of_one_call() -> None:
     g = small()
-    assert texts(draw(g, module="layers"))[0] == "layers" and "Block × 3" in texts(draw(g, module="layers"))
+    assert texts(draw(g, module="layers"))[0] == "layers" and "Block × 3, in turn" in texts(draw(g, module="layers"))
     assert texts(draw(g, module="head"))[:2] == ["head: Linear", "1 node, 1 in, 1 out"]
     assert "matmul" in texts(draw(g, module="head"))
     for node in g.nodes:

@@ -861,7 +861,7 @@ def test_the_picture_is_saved_as_it_is_opened_and_coloured(opened, saved):
     texts = [element.text for element in root.iter(f"{SVG}text")]
     titles = [(element.text or "").split("\n") for element in root.iter(f"{SVG}title")]
     assert {"mul", "add", "layers.0", "1 of 3"} <= set(texts) and "+" not in texts and "−" not in texts
-    assert ["matmul", "operator.matmul", "f32[2, 3]"] in titles and ["Block × 3", "Block", "9 nodes"] in titles
+    assert ["matmul", "operator.matmul", "f32[2, 3]"] in titles and ["Block × 3", "Block", "9 nodes, in turn"] in titles
     width, height = (float(root.get(name)) for name in ("width", "height"))
     assert [width, height] == [float(number) for number in root.get("viewBox").split()[2:]]
     colours = shown.run("return [getComputedStyle(document.body).getPropertyValue('--back').trim(), PALETTE.blue[2]]")

@@ -10,10 +10,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fastexport
 from fastexport import FormatError, Graph, _core
 from fastexport._summary import nodes_line
+from fastexport._weight_facts import Totals, facts_of
 from pt2_files import sample
 
 SAMPLES = sorted((Path(__file__).parent / "data" / "pt2" / "samples").glob("*/*.pt2"))
@@ -78,11 +81,11 @@ def test_what_can_be_handed_in():
     path = sample("linear")
     program = fastexport.load(path)
     expected = {**fastexport.stats(program).to_dict(), "name": None}
-    for given in (str(path), path, path.read_bytes(), io.BytesIO(path.read_bytes()), program):
-        assert {**fastexport.stats(given).to_dict(), "name": None} == expected
+    for form in (str(path), path, path.read_bytes(), io.BytesIO(path.read_bytes()), program):
+        assert {**fastexport.stats(form).to_dict(), "name": None} == expected
     assert fastexport.stats(path).name == str(path) and fastexport.stats(program).name == "program"
-    for given, parameters in ((program.graph, 0), (program.graph_module, 2)):
-        found = fastexport.stats(given)
+    for form, parameters in ((program.graph, 0), (program.graph_module, 2)):
+        found = fastexport.stats(form)
         assert (found.name, found.nodes, found.parameters, found.schema) == ("graph", 6, parameters, None)
 
 
@@ -97,15 +100,26 @@ def test_what_can_not():
         fastexport.stats(b"no archive")
 
 
+def list_of_tensors(program):
+    return [value.storage for value in (*program.state_dict.values(), *program.constants.values())]
+
+
+def addresses(tensor):
+    """Where each byte of a tensor is."""
+    offsets = [tensor.storage_offset]
+    for size, step in zip(tensor.shape, tensor.strides, strict=True):
+        offsets = [offset + i * step for offset in offsets for i in range(size)]
+    width = tensor.dtype.itemsize
+    return {(id(tensor.storage), offset * width + byte) for offset in offsets for byte in range(width)}
+
+
 def test_tied_weights_count_once():
     program = fastexport.load(sample("shared_weights"))
     found = fastexport.stats(program)
     assert found.parameters == 2
     [size] = {program.state_dict[name].numel for name in program.graph_signature.parameters}
     tensors = [*program.state_dict.values(), *program.constants.values()]
-    once = {(id(t.storage), t.storage_offset, t.shape, t.strides): t for t in tensors}
-    assert len(once) < len(tensors)
-    assert found.nbytes == sum(t.nbytes for t in once.values())
+    assert found.nbytes == len(set().union(*map(addresses, tensors))) < sum(t.nbytes for t in tensors)
     assert fastexport.summary(program).root.total_parameters() == size
     assert fastexport.summary(program).root.total_bytes() == found.nbytes
 
@@ -119,6 +133,56 @@ def test_what_shares_memory_counts_once_everywhere():
     assert line.endswith(f"{size} B float32, shared memory counted once")
     assert f">{size} B</span>" in program.state_dict._repr_html_()
     assert "shared" not in repr(fastexport.load(sample("linear"))) and not fastexport.stats(sample("linear")).shared
+
+
+@pytest.mark.parametrize("look", [lambda program: None, list_of_tensors])
+def test_counts_do_not_depend_on_what_was_looked_at(look):
+    program = fastexport.load(sample("shared_weights"))
+    next(iter(program.state_dict.values()))  # one of two that are tied
+    look(program)
+    found, first = fastexport.stats(program), fastexport.stats(sample("shared_weights"))
+    assert (found.shared, found.elements, found.bytes) == (first.shared, first.elements, first.bytes)
+    assert str(fastexport.summary(program)) == str(fastexport.summary(fastexport.load(sample("shared_weights"))))
+
+
+STORAGES = [_core.Storage(bytes(64)) for _ in range(2)]
+
+
+@st.composite
+def tensors_of(draw, gaps):
+    """Tensors in two storages, in any place."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        offset = draw(st.integers(0, 4))
+        shape = tuple(draw(st.lists(st.integers(0, 3), max_size=2)))
+        strides = tuple(draw(st.integers(0, 3)) for _ in shape) if gaps else shape[1:] + (1,) * bool(shape)
+        storage = draw(st.sampled_from(STORAGES))
+        found.append(_core.Tensor(storage, fastexport.DType("float32"), shape, strides, offset))
+    return found
+
+
+def taken(tensors):
+    return Totals(facts_of(str(i), tensor, "buffer") for i, tensor in enumerate(tensors)).nbytes.total()
+
+
+@given(tensors_of(gaps=False))
+def test_no_byte_counts_twice(tensors):
+    assert taken(tensors) == len(set().union(*map(addresses, tensors)))
+
+
+@given(tensors_of(gaps=True), st.randoms())
+def test_bytes_of_tensors_with_gaps(tensors, random):
+    total = taken(tensors)
+    assert len(set().union(*map(addresses, tensors))) <= total <= sum(len(addresses(each)) for each in tensors)
+    random.shuffle(tensors)
+    assert taken(tensors) == total
+
+
+def test_tensors_in_gaps_of_each_other_and_parts():
+    even, odd = (_core.Tensor(STORAGES[0], fastexport.DType("float32"), (4,), (2,), i) for i in (0, 1))
+    whole = _core.Tensor(STORAGES[0], fastexport.DType("float32"), (8,), (1,), 0)
+    expanded = _core.Tensor(STORAGES[1], fastexport.DType("float32"), (5, 3), (0, 0), 2)
+    assert (taken([even]), taken([even, odd]), taken([odd, whole, even]), taken([expanded])) == (16, 32, 32, 4)
 
 
 def test_elements_and_bytes_are_of_the_same_tensors():
@@ -347,8 +411,8 @@ def test_constants_and_memory_that_is_seen_in_several_ways(tmp_path):
     program = torch.export.export(Model(), (torch.rand(2, 3),))
     path = tmp_path / "model.pt2"
     torch.export.save(program, path)
-    for given in (program, fastexport.from_export(program), path):
-        found = fastexport.stats(given)
+    for form in (program, fastexport.from_export(program), path):
+        found = fastexport.stats(form)
         assert (found.parameters, found.buffers, found.constants, found.shared) == (2, 1, 1, 1)
         assert found.elements_by_kind == {"parameters": 6, "buffers": 5, "constants": 3} and found.elements == 14
         assert found.bytes_by_kind == {"parameters": 24, "buffers": 20, "constants": 24}
@@ -390,11 +454,15 @@ def test_weights_of_modules_that_are_called():
     model = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.BatchNorm1d(2))
     module = torch.fx.symbolic_trace(model)
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
-    for given in (module, fastexport.from_fx(module), fastexport.GraphModule(module, fastexport.from_fx(module.graph))):
-        if isinstance(given, fastexport.Graph):
-            assert fastexport.stats(given).elements == 0
+    for form in (
+        module,
+        fastexport.from_fx(module),
+        fastexport.GraphModule(module, fastexport.from_fx(module.graph)),
+    ):
+        if isinstance(form, fastexport.Graph):
+            assert fastexport.stats(form).elements == 0
             continue
-        found, tree = fastexport.stats(given), fastexport.summary(given)
+        found, tree = fastexport.stats(form), fastexport.summary(form)
         assert (found.parameters, found.buffers) == (6, 3)
         assert found.elements == sum(t.numel() for t in tensors)
         assert found.nbytes == sum(t.nbytes for t in tensors) == tree.root.total_bytes()

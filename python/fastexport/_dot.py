@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fastexport._errors import FastExportError
 from fastexport._levels import Item, Level, value_at
-from fastexport._placing import depths_inside, item_lines, item_title, visible
+from fastexport._placing import depths_inside, item_lines, open_title, visible
 
 MOST_NODES = 400  # that Graphviz is given
 _MOST_SECONDS = 1_000_000.0  # that the system can be asked to wait; more is no limit
@@ -129,7 +129,7 @@ def _nodes(level: Level, depth: int, prefix: str, indent: str, as_points: bool) 
         name = f"{prefix}{item.index}"
         if inner:
             yield f'{indent}subgraph "cluster_{name}" {{'
-            yield f'{indent}  graph [label={_quoted(item_title(item))}, style="rounded,filled", fillcolor="#fbfaff"]'
+            yield f'{indent}  graph [label={_quoted(open_title(item))}, style="rounded,filled", fillcolor="#fbfaff"]'
             if item.level is None:
                 yield f"{indent}  {_node(item, name)}"
             for part, sub in enumerate(_inside(item)):

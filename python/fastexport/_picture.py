@@ -24,6 +24,7 @@ from fastexport._placing import (
     Route,
     place,
     results_text,
+    row_text,
     short_name,
     text_width,
     visible,
@@ -292,7 +293,7 @@ def _some(lines: Iterable[str]) -> list[str]:
 
 def _told(item: Item) -> str:
     """Everything there is to tell of an item, in lines."""
-    lines = [item.name if item.kind != "block" else f"{item.name} ({item.count} alike)"]
+    lines = [item.name if item.kind != "block" else f"{item.name} ({item.count} alike, {row_text(item)})"]
     if item.type:
         lines.append(item.type)
     if item.text:

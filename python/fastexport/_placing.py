@@ -246,10 +246,7 @@ def _box(item: Item, depth: int, ports: bool) -> Box:
 def _open_box(item: Item, depth: int) -> Box:
     assert item.level is not None
     inner = place(item.level, depth, ports=True)
-    title = item_title(item)
-    if item.kind == "module" and item.type:
-        title += f": {item.type}"
-    title = _cut(title, SIZES["name"], True)
+    title = _cut(open_title(item), SIZES["name"], True)
     width = max(inner.width + 2 * PAD, text_width(title, SIZES["name"], True) + 2 * _SIDE)
     top = 0.0 if item.level.inputs else TITLE
     bottom = 0.0 if item.level.outputs else PAD
@@ -330,6 +327,13 @@ def _index(item: Item) -> str:
     return f" [{args[1]}]" if len(args) == 2 and type(args[1]) is int else ""
 
 
+def open_title(item: Item) -> str:
+    """The title over what is in an opened item."""
+    if item.kind == "module" and item.type:
+        return f"{item_title(item)}: {item.type}"
+    return f"{item_title(item)}, {row_text(item)}" if item.kind == "block" else item_title(item)
+
+
 def item_lines(item: Item) -> Iterator[tuple[str, str]]:
     """The lines of a closed box, not cut, with their styles."""
     yield item_title(item), "name"
@@ -355,10 +359,15 @@ def _shown(lines: Sequence[str], most: int) -> int:
     return most if len(lines) > most + 1 else len(lines)
 
 
+def row_text(block: Item) -> str:
+    """How the members of a block stand to each other."""
+    return "in turn" if block.chain else "side by side"
+
+
 def _notes(item: Item) -> Iterator[str]:
     if item.kind == "block":
         yield item.name
-        yield f"{item.size} nodes"
+        yield f"{item.size} nodes, {row_text(item)}"
     elif item.kind == "module":
         if item.type:
             yield item.type

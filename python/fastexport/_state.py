@@ -309,11 +309,10 @@ class TensorDict(TensorVerbs, MutableMapping[str, Any], Tabular):
         return f"<{len(names)} {'constants' if self._constants else 'weights'}: {shown}>"
 
     def _table(self) -> Table:
-        from fastexport._weight_facts import facts_of, weights_table
+        from fastexport._weight_facts import facts_in, weights_table
 
-        kind = "constant" if self._constants else "buffer"
-        pairs = ((name, value, getattr(value, "is_param", False)) for name, value in self.described())
-        return weights_table(facts_of(name, value, "parameter" if p else kind) for name, value, p in pairs)
+        parameters = {name: "parameter" for name, value in self.described() if getattr(value, "is_param", False)}
+        return weights_table(facts_in(self, parameters, "constant" if self._constants else "buffer"))
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)

@@ -370,7 +370,7 @@ def _number(value: float) -> str:
 
 _FORMS = {
     "stack_trace": "a str",
-    "nn_module_stack": "a dict whose values are tuples (path, name of the class), without commas and semicolons in them",
+    "nn_module_stack": "a dict whose values are tuples (path, class), without commas and semicolons in their names",
     "source_fn_stack": "a list of tuples (name, function), without commas and semicolons in their names",
     "torch_fn": "a tuple of two str without semicolons",
     "custom": "what JSON can say",

@@ -231,14 +231,15 @@ def _modules_in(stack: Any) -> Iterator[tuple[str, str]]:
 
 def _count_weights(root: Module, owner: Any) -> None:
     from fastexport._weight_facts import weights_of
+    from fastexport._weight_memory import Memory
 
-    seen = set()
+    memory = Memory()
     for weight in weights_of(owner):
-        if weight.dtype is not None and weight.key not in seen:
-            seen.add(weight.key)
+        added = None if weight.place is None else memory.add(weight.place)
+        if added is not None:
             module = root.at(weight.name.rpartition(".")[0])
-            module.parameters += weight.elements if weight.kind == "parameter" else 0
-            module.bytes += weight.nbytes
+            module.parameters += weight.elements_in(added) if weight.kind == "parameter" else 0
+            module.bytes += added
 
 
 def _plain(path: str) -> str:

@@ -384,10 +384,10 @@ def _write_signature(page: Page, signature: ExportGraphSignature) -> None:
 
 
 def _view_state(page: Page, state: TensorDict) -> None:
-    from fastexport._weight_facts import Totals, facts_of
+    from fastexport._weight_facts import Totals, facts_in
 
     table = state._table()
-    total = Totals(facts_of(name, value, "") for name, value in state.described()).nbytes.total()
+    total = Totals(facts_in(state, {}, "")).nbytes.total()
     page.title("Constants" if state._constants else "Weights", badge(f"{len(table):,}"), badge(size_text(total)))
     page.table(table, options().display_max_nodes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastexport._dtypes import DType
@@ -13,9 +13,11 @@ from fastexport._signature import weight_names
 from fastexport._state import _OPAQUE_KINDS, TENSOR, OpaqueValue, Payload, TensorDict
 from fastexport._summary import size_text
 from fastexport._tables import Column, Table
+from fastexport._weight_memory import Memory, Place, place_in_file, place_of
 
 if TYPE_CHECKING:
     from fastexport._program import ExportedProgram
+    from fastexport._state import Storages
 
 
 class WeightFacts(NamedTuple):
@@ -28,7 +30,7 @@ class WeightFacts(NamedTuple):
         shape: None likewise.
         elements: how many.
         nbytes: how many bytes; of what is no tensor 0 where that can't be told without reading it.
-        key: equal for names of the same memory: tied weights, and one that is another transposed.
+        place: where its elements are, which may be where those of others are; None of what is no tensor.
     """
 
     name: str
@@ -37,7 +39,11 @@ class WeightFacts(NamedTuple):
     shape: tuple[int, ...] | None
     elements: int
     nbytes: int
-    key: object
+    place: Place | None
+
+    def elements_in(self, nbytes: int) -> int:
+        """How many of its elements so many bytes are."""
+        return nbytes * self.elements // self.nbytes if self.nbytes else self.elements
 
 
 def weights_of(owner: Any) -> Iterator[WeightFacts]:
@@ -60,8 +66,8 @@ def _weights_of_module(module: Any) -> Iterator[WeightFacts]:
         if isinstance(values, TensorDict) and id(values) not in known:
             known.add(id(values))
             parameters, _ = weight_names(at.graph)
-            for name, value in described(values):
-                yield facts_of(start + name, value, "parameter" if name in parameters else "buffer")
+            for facts in facts_in(values, dict.fromkeys(parameters, "parameter"), "buffer"):
+                yield facts._replace(name=start + facts.name)
 
 
 def _own_tensors(module: Any) -> Iterator[tuple[str, Any, str]]:
@@ -79,68 +85,53 @@ def _own_tensors(module: Any) -> Iterator[tuple[str, Any, str]]:
 def _weights_of_program(program: ExportedProgram) -> Iterator[WeightFacts]:
     parameters, buffers = weight_names(program.graph)
     kinds = dict.fromkeys(buffers, "buffer") | dict.fromkeys(parameters, "parameter")
-    for state, default in ((program.state_dict, "buffer"), (program.constants, "constant")):
-        for name, value in described(state):
-            yield facts_of(name, value, kinds.get(name, default))
+    yield from facts_in(program.state_dict, kinds, "buffer")
+    yield from facts_in(program.constants, kinds, "constant")
 
 
-def described(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names with what is known of them; torch's own tensors themselves."""
-    yield from state.described() if isinstance(state, TensorDict) else state.items()
+def facts_in(state: Mapping[str, Any], kinds: Mapping[str, str], default: str) -> Iterator[WeightFacts]:
+    """The facts of all weights or constants of a program, whose tensors may be torch's.
+
+    Args:
+        kinds: of some of them, by name.
+        default: the kind of the others.
+    """
+    values, storages = (state.described(), state._storages) if isinstance(state, TensorDict) else (state.items(), None)
+    for name, value in values:
+        yield facts_of(name, value, kinds.get(name, default), storages)
 
 
-def facts_of(name: str, value: Any, kind: str) -> WeightFacts:
-    """The facts of one value: a `Payload`, a tensor of ours or torch's, or what only torch can read."""
+def facts_of(name: str, value: Any, kind: str, storages: Storages | None = None) -> WeightFacts:
+    """The facts of one value: a `Payload`, a tensor of ours or torch's, or what only torch can read.
+
+    Args:
+        storages: those of the program that has it.
+    """
     if isinstance(value, Payload):
         if value.kind != TENSOR:
-            return WeightFacts(name, _OPAQUE_KINDS[value.kind], None, None, 0, 0, (value.entry, name))
+            return WeightFacts(name, _OPAQUE_KINDS[value.kind], None, None, 0, 0, None)
         dtype = DType.from_code(value.dtype)
         elements = math.prod(value.sizes)
-        key = (value.entry, value.offset, _extent(value.sizes, value.strides), value.dtype)
-        return WeightFacts(name, kind, dtype.name, value.sizes, elements, elements * dtype.itemsize, key)
+        place = place_in_file(value, dtype.itemsize, storages)
+        return WeightFacts(name, kind, dtype.name, value.sizes, elements, elements * dtype.itemsize, place)
     if isinstance(value, OpaqueValue):
-        return WeightFacts(name, value.kind, None, None, 0, value.nbytes, id(value))
+        return WeightFacts(name, value.kind, None, None, 0, value.nbytes, None)
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return WeightFacts(name, type(value).__name__, None, None, 0, 0, id(value))
+        return WeightFacts(name, type(value).__name__, None, None, 0, 0, None)
     shape = tuple(int(size) for size in value.shape)
     dtype_name = str(value.dtype).removeprefix("torch.")
     elements = math.prod(shape)
-    return WeightFacts(
-        name, kind, dtype_name, shape, elements, elements * value.dtype.itemsize, _memory_of(value, shape)
-    )
-
-
-def _memory_of(tensor: Any, shape: tuple[int, ...]) -> object:
-    """What is equal for tensors of the same memory."""
-    storage = getattr(tensor, "storage", None)
-    if not callable(storage):
-        place = None if storage is None else (id(storage), tensor.storage_offset, _extent(shape, tensor.strides))
-    elif type(tensor).__module__ in ("torch", "torch.nn.parameter"):
-        place = _memory_in_torch(tensor, shape)
-    else:  # of a class of its own, which may have no memory that can be asked for
-        place = None
-    return id(tensor) if place is None else (*place, str(tensor.dtype))
-
-
-def _memory_in_torch(tensor: Any, shape: tuple[int, ...]) -> tuple[Any, ...] | None:
-    try:
-        address = tensor.data_ptr()
-        return (str(tensor.device), address, _extent(shape, tensor.stride())) if address else None
-    except Exception:  # a sparse one, or one on a device without addresses
-        return None
-
-
-def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements lie from the first to the last."""
-    return 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
+    nbytes = elements * value.dtype.itemsize
+    return WeightFacts(name, kind, dtype_name, shape, elements, nbytes, place_of(value, shape, storages))
 
 
 class Totals:
-    """What many weights and constants are together. Memory that several names share counts once, for the first.
+    """What many weights and constants are together. Memory that several names share counts once, for the first, and
+    elements that stand in the same place once.
 
     Attributes:
         names: kind -> how many names, those that share memory included; what is no tensor is a constant.
-        shared: how many names are of memory that one before them has.
+        shared: how many names stand in memory of those before them.
         elements, nbytes: kind -> of the tensors.
         dtypes: dtype -> bytes of the tensors.
     """
@@ -151,19 +142,19 @@ class Totals:
         self.elements: Counter[str] = Counter()
         self.nbytes: Counter[str] = Counter()
         self.dtypes: Counter[str] = Counter()
-        seen = set()
+        memory = Memory()
         for weight in weights:
             kind = weight.kind if weight.kind in ("parameter", "buffer") else "constant"
             self.names[kind] += 1
-            if weight.dtype is None:
+            if weight.dtype is None or weight.place is None:
                 continue
-            if weight.key in seen:
+            added = memory.add(weight.place)
+            if added is None:
                 self.shared += 1
                 continue
-            seen.add(weight.key)
-            self.elements[kind] += weight.elements
-            self.nbytes[kind] += weight.nbytes
-            self.dtypes[weight.dtype] += weight.nbytes
+            self.elements[kind] += weight.elements_in(added)
+            self.nbytes[kind] += added
+            self.dtypes[weight.dtype] += added
 
 
 COLUMNS = (

@@ -43,6 +43,11 @@ function titleOf(item) {
   return item.name;
 }
 
+// How the members of a block stand to each other.
+function rowOf(item) {
+  return item.chain ? "in turn" : "side by side";
+}
+
 // The title over what is in an opened box.
 function openTitleOf(item) {
   let text = titleOf(item);
@@ -60,7 +65,8 @@ function linesOf(item) {
   const lines = [[titleOf(item), "name"]];
   if (item.kind === "block" || item.kind === "run") lines.push([item.name, "note"]);
   if (item.kind === "module" && item.type) lines.push([item.type, "note"]);
-  if (item.kind === "module" || item.kind === "block") lines.push([`${item.size.toLocaleString("en")} nodes`, "note"]);
+  if (item.kind === "module") lines.push([`${item.size.toLocaleString("en")} nodes`, "note"]);
+  if (item.kind === "block") lines.push([`${item.size.toLocaleString("en")} nodes, ${rowOf(item)}`, "note"]);
   if (item.module) lines.push([shortName(item.type), "note"]);
   if (item.text) lines.push([item.text, "note"]);
   if (item.node) lines.push(...someOf(fatesOf(item), MOST_FATES).map((fate) => [fate, "note"]));

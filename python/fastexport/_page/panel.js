@@ -206,7 +206,7 @@ class Panel {
     const count = item.members.length;
     return this.show(
       el("h2", { textContent: count > 1 ? titleOf(item) : level.path || titleOf(item) }),
-      el("p", { className: "badges" }, el("span", { className: "badge", textContent: item.kind === "block" ? "repeated module" : item.kind }),
+      el("p", { className: "badges" }, el("span", { className: "badge", textContent: item.kind === "block" ? `repeated module, ${rowOf(item)}` : item.kind }),
         item.type ? el("span", { className: "badge", textContent: item.type }) : null),
       count > 1 ? this.stepper(item, level) : null,
       tableOf([[count > 1 ? "nodes of all" : "nodes", item.size.toLocaleString("en")], ["in", `${level.inputs.length}`], ["out", `${level.outputs.length}`]]),

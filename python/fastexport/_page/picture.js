@@ -121,7 +121,8 @@ function colourOf(what, colour) {
 function toldOf(item) {
   const { node } = item;
   if (node) return [fullName(node), node.target === node.name ? "" : node.target, node.shape].filter(Boolean).join("\n");
-  return [item.members.length > 1 ? titleOf(item) : innerOf(item).path, item.type, counted(item.size, "node")].filter(Boolean).join("\n");
+  const [title, row] = item.kind === "block" ? [titleOf(item), `, ${rowOf(item)}`] : [innerOf(item).path, ""];
+  return [title, item.type, `${counted(item.size, "node")}${row}`].filter(Boolean).join("\n");
 }
 
 // All pictures of the page side by side: their size, and how to draw them with a pen.
