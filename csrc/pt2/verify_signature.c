@@ -128,14 +128,15 @@ static void check_kind(checker *c, const fe_spec *spec)
                    inputs[spec->kind].what, object ? "a custom object" : "a tensor");
 }
 
-/* Why a name can't be that of a weight: torch writes it into code, as self.a.b, getattr(self, "a-b"). NULL: it can. */
+/* Why a name can't be that of a weight: torch writes it into code, as self.a.b or getattr(self, "a-b"), where no sign is
+ * escaped. NULL: it can. */
 static const char *fqn_fault(const char *name, size_t len)
 {
     if (!len)
         return "is empty";
     for (size_t i = 0; i < len; i++) {
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || strchr("\"'`\\()[]{};=", name[i]))
-            return "has quotes, brackets or other signs that can't be in the name of an attribute";
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || strchr("\"'`\\", name[i]))
+            return "has a quote, a backslash or a control character, with which it could break out of torch's code";
         if (name[i] == '.' && (!i || i + 1 == len || name[i + 1] == '.'))
             return "has an empty part";
     }

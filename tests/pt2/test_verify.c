@@ -299,7 +299,7 @@ static void test_hostile_files(void)
         {"E60_device_cuda", "data/weights/model_weights_config.json", "$.config['fc.weight'].tensor_meta.device",
          "device differs from the graph's", PT2_PAYLOAD, PT2_WARNING},
         {"G68_param_code", "models/model.json", "$.graph_module.signature.input_specs[0].parameter.parameter_name",
-         "quotes, brackets", PT2_SIGNATURE, PT2_ERROR},
+         "has a quote", PT2_SIGNATURE, PT2_ERROR},
         {"G69_buffer_mut", "models/model.json", "$.graph_module.signature.output_specs[0].buffer_mutation.buffer_name",
          "'nope'", PT2_SIGNATURE, PT2_ERROR},
         {"G70_user_mut", "models/model.json",
