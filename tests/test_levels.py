@@ -342,6 +342,34 @@ def test_blocks_side_by_side() -> None:
     assert (block.kind, block.count, block.chain) == ("block", 4, False)
 
 
+def blocks_after(*sources: int) -> Graph:
+    """Modules that look the same, each of which uses the result of another by its place; -1 is the input."""
+    g = Graph()
+    results = [g.placeholder("x")]
+    for i, source in enumerate(sources):
+        a = g.call_function(operator.neg, (results[source + 1],))
+        b = g.call_function(operator.mul, (a, a))
+        a.meta["nn_module_stack"] = b.meta["nn_module_stack"] = stack(f"e{i}")
+        results.append(b)
+    g.output(tuple(results[1:]))
+    return g
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ((-1, 0, 0, 0), [("e0", False), ("e1..e3", False)]),  # a tree
+        ((-1, 0, 1, 1, 1), [("e0..e1", True), ("e2..e4", False)]),
+        ((-1, 0, 1, 2), [("e0..e3", True)]),  # whose results are all returned
+        ((-1, 0, 1, -1), [("e0..e2", True), ("e3", False)]),
+        ((-1, 0, -1, 2), [("e0..e1", True), ("e2..e3", True)]),
+    ],
+)
+def test_what_branches_off_a_chain_is_not_in_it(sources: tuple[int, ...], found: list[tuple[str, bool]]) -> None:
+    items = levels_of(blocks_after(*sources)).root.items
+    assert [(item.name, item.chain) for item in items if item.kind in ("module", "block")] == found
+
+
 # ---- large levels
 
 

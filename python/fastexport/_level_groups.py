@@ -129,7 +129,8 @@ def _measure(level: Level, keys: dict[Any, int]) -> None:
 def _fold(level: Level) -> None:
     """Make one block of modules, or runs, that stand in a row and look the same.
 
-    Either each uses a result of the one before, or none uses any of the others'.
+    Either each uses a result of the one before, or none uses any of the others'. Of a chain whose middle is used by one
+    more module of the kind only the part up to there is a block.
     """
     pairs = zip(level.body, level.body[1:], strict=False)
     if not any(a.key == b.key and a.level is not None for a, b in pairs):
@@ -171,12 +172,16 @@ def _row(body: list[Item], start: int, sources: dict[int, set[int]]) -> tuple[li
         follows = id(row[-1]) in used
         if len(row) == 1:
             chain = follows
+        if chain and not follows:  # what branches off inside would seem to leave by the end
+            branches = (place for place, member in enumerate(row, 1) if id(member) in used)
+            row = row[: next(branches, len(row))]
+            break
         if follows != chain or (not chain and not members.isdisjoint(used)) or id(item) in used_by_row:
             break
         row.append(item)
         members.add(id(item))
         used_by_row |= used
-    return row, chain
+    return row, chain and len(row) > 1
 
 
 def _block(row: list[Item], chain: bool) -> Item:
