@@ -857,6 +857,16 @@ def test_table_without_tabulate(capsys):
     assert file.getvalue().splitlines()[0] == head
 
 
+def test_tables_hold_nothing_that_steers_a_terminal(capsys):
+    g = Graph()
+    x = g.placeholder("x")
+    g.output(g.call_method("m\x1b[31m\nRED\x9b", (x, "\u202e"), {"key\r": "\x07"}))
+    g.print_tabular()
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable() and len(out.splitlines()) == 5
+    assert "m\\x1b[31m\\nRED\\x9b" in out and "\\r" in out
+
+
 def test_weak_references_and_subclasses():
     class Special(Graph):
         def __init__(self):
@@ -900,3 +910,33 @@ def test_repr():
     for letter in "abcdefg":
         g.placeholder(letter)
     assert repr(g.nodes) == "<11 nodes: x, add, mul, output, a, ...>"
+
+
+class Incomparable:
+    """As the symbolic numbers of torch, which ask what is not known yet."""
+
+    def __hash__(self):
+        raise RuntimeError("hash")
+
+    def __eq__(self, other):
+        raise RuntimeError("eq")
+
+
+def test_equality_asks_nothing_of_meta():
+    g, x, *_ = small_graph()
+    x.meta["val"] = Incomparable()
+    twin = copy.copy(g)
+    assert twin == g and not twin != g
+    twin.placeholder("y")
+    assert twin != g
+    x.meta["val"] = Incomparable()
+    assert copy.deepcopy(g) == g
+
+
+def test_equality_of_programs_with_unknown_numbers():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x + 1, x.sum().item()
+
+    g = fastexport.from_export(torch.export.export(Model(), (torch.ones(3),))).graph
+    assert copy.copy(g) == g == fastexport.loads(fastexport.dumps(g))

@@ -23,38 +23,17 @@ typedef struct {
 
 /* ---- which objects count ---- */
 
-static void need_object(const compared *c, uint32_t object)
-{
-    if (object != FE_NONE_ID)
-        c->needed[object] = true;
-}
-
-static void need_seq(const compared *c, const fe_seq *s)
-{
-    if (!s)
-        return;
-    need_object(c, s->type);
-    for (uint32_t i = 0; i < s->len; i++) {
-        fe_value v = s->items[i];
-        if (v.kind == FE_OBJECT)
-            need_object(c, v.as.object);
-        else if (fe_kind_is_seq(v.kind))
-            need_seq(c, v.as.seq);
-    }
-}
-
 static void walk_nodes(const compared *c)
 {
     const fe_graph *g = c->g->core;
     uint32_t place = 0;
 
+    graph_mark_named(c->g, c->needed);
     for (uint32_t id = g->nodes[FE_ROOT].next; id != FE_ROOT; id = g->nodes[id].next) {
         c->ids[place] = id;
         c->places[id] = place++;
-        need_object(c, g->targets[g->nodes[id].target].object);
-        need_object(c, g->details[id].type);
-        need_seq(c, g->details[id].args);
-        need_seq(c, g->details[id].kwargs);
+        if (g->details[id].type != FE_NONE_ID)
+            c->needed[g->details[id].type] = true;
     }
 }
 

@@ -43,6 +43,8 @@ PyObject *Graph_node_copy(PyObject *self, PyObject *const *args, Py_ssize_t narg
 PyObject *Graph_graph_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *Graph_richcompare(PyObject *self, PyObject *other, int op);
 
+/* Mark the objects that targets and arguments of the nodes name; `named` has a place for each object of the graph. */
+void graph_mark_named(const GraphObject *g, bool *named);
 /* What an object is known by among its equals: its type, and itself or, of a set, tuple or bytearray, the items. */
 PyObject *graph_object_key(PyObject *object);
 

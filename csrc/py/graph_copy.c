@@ -349,11 +349,42 @@ int graph_object_class(PyObject *object, PyObject *key, PyObject *classes, uint3
     return found ? 0 : -1;
 }
 
-/* Number the classes of equal objects over both graphs. */
-static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out, uint32_t count)
+static void mark_object(uint32_t object, bool *named)
+{
+    if (object != FE_NONE_ID)
+        named[object] = true;
+}
+
+static void mark_seq(const fe_seq *s, bool *named)
+{
+    if (!s)
+        return;
+    mark_object(s->type, named);
+    for (uint32_t i = 0; i < s->len; i++) {
+        fe_value v = s->items[i];
+        if (v.kind == FE_OBJECT)
+            mark_object(v.as.object, named);
+        else if (fe_kind_is_seq(v.kind))
+            mark_seq(v.as.seq, named);
+    }
+}
+
+void graph_mark_named(const GraphObject *g, bool *named)
+{
+    const fe_graph *c = g->core;
+
+    for (uint32_t id = c->nodes[FE_ROOT].next; id != FE_ROOT; id = c->nodes[id].next) {
+        mark_object(c->targets[c->nodes[id].target].object, named);
+        mark_seq(c->details[id].args, named);
+        mark_seq(c->details[id].kwargs, named);
+    }
+}
+
+/* Number the classes of equal objects over both graphs. What only meta has is not asked: it may be unable to compare. */
+static int number_classes(GraphObject *g, PyObject *classes, uint32_t *out, const bool *named, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (!g->objects[i])
+        if (!named[i])
             continue;
         PyObject *object = Py_NewRef(g->objects[i]), *key = graph_object_key(object);
         int result = graph_object_class(object, key, classes, &out[i]);
@@ -371,19 +402,27 @@ static int graphs_equal(GraphObject *a, GraphObject *b)
     uint32_t count_a = a->object_capacity, count_b = b->object_capacity; /* more may come while objects are compared */
     uint32_t *class_a = PyMem_RawCalloc((size_t)count_a + 1, sizeof(uint32_t));
     uint32_t *class_b = PyMem_RawCalloc((size_t)count_b + 1, sizeof(uint32_t));
+    bool *named_a = PyMem_RawCalloc((size_t)count_a + 1, sizeof(bool));
+    bool *named_b = PyMem_RawCalloc((size_t)count_b + 1, sizeof(bool));
     fe_error err;
     int equal = -1;
 
     graph_pin(a);
     graph_pin(b);
-    if (!class_a || !class_b)
+    if (!class_a || !class_b || !named_a || !named_b) {
         PyErr_NoMemory();
-    else if (classes && number_classes(a, classes, class_a, count_a) == 0 &&
-             number_classes(b, classes, class_b, count_b) == 0 &&
-             (equal = fe_graph_equal(a->core, b->core, class_a, class_b, &err)) < 0)
-        raise_core(a->state, &err);
+    } else if (classes) {
+        graph_mark_named(a, named_a);
+        graph_mark_named(b, named_b);
+        if (number_classes(a, classes, class_a, named_a, count_a) == 0 &&
+            number_classes(b, classes, class_b, named_b, count_b) == 0 &&
+            (equal = fe_graph_equal(a->core, b->core, class_a, class_b, &err)) < 0)
+            raise_core(a->state, &err);
+    }
     graph_unpin(b);
     graph_unpin(a);
+    PyMem_RawFree(named_a);
+    PyMem_RawFree(named_b);
     PyMem_RawFree(class_a);
     PyMem_RawFree(class_b);
     Py_XDECREF(classes);
