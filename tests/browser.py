@@ -58,6 +58,14 @@ class Browser:
             actions.pointer_action.click()
         actions.perform()
 
+    def resize(self, width: int, height: int) -> None:
+        """Show the page in a window of that size, which may be as narrow as a phone's; no size: as it was."""
+        if width:
+            size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        else:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
     def messages(self) -> list[str]:
         """What the console was told: errors and warnings."""
         return [entry["message"] for entry in self.driver.get_log("browser")]

@@ -547,6 +547,9 @@ def test_options_that_can_not_be():
         ({"executor": Slow(), "map": map}, ValueError),
         ({"executor": 5}, TypeError),
         ({"chunksize": 0}, ValueError),
+        ({"chunksize": "a"}, TypeError),
+        ({"pending": 1.5}, TypeError),
+        ({"map": 3}, TypeError),
         ({"pending": 0}, ValueError),
         ({"on_error": "ignore"}, ValueError),
     ):
@@ -726,7 +729,7 @@ def test_errors_of_hostile_objects():
     assert found == [
         "Silent: no reason is told",
         "[Errno 5] 5",
-        "no reason is told",
+        "OSError",
         "KeyError: 'a\\nb\\x85c'",
         "ConnectionError: one two",
     ]
@@ -757,6 +760,8 @@ def test_levels_and_limits_are_known_before_anything_is_done():
     for do, given in ((check_many, [GOOD]), (stats_many, [GOOD]), (check_one, GOOD), (stats_one, GOOD)):
         with pytest.raises(ValueError, match="there is no limit 'bytes'"):
             do(given, limits={"bytes": 7})
+        with pytest.raises(TypeError, match="limits are a dict"):
+            do(given, limits=3)
         with pytest.raises(TypeError, match="model is the name of one, or None, not 5"):
             do(given, model=5)
 
@@ -778,10 +783,34 @@ def test_urls(memory):
     assert list(expand_paths(["memory://models/bad.pt2"])) == ["memory://models/bad.pt2"]
     reports = list(check_many([*paths, "memory://models/none.pt2"], in_order=True))
     assert [report.ok for report in reports] == [True] * 3 + [False] + [True] * 3 + [False]
-    assert reports[-1].error == "FileNotFoundError: /models/none.pt2" and reports[0].path == paths[0]
+    assert reports[-1].error == "No such file or directory" and reports[0].path == paths[0]
     assert sum(report.ok for report in stats_many(paths)) == 6
     with fastexport.open_weights(paths[0]) as f:
         assert f.get_tensor("fc.bias").numel == 3
+
+
+def test_files_of_a_chain_of_urls(memory, tmp_path):
+    """Each can be opened: it has the whole chain."""
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in "ab":
+            archive.write(sample("linear"), f"m/{name}.pt2")
+    found = [f"zip://m/a.pt2::{path}", f"zip://m/b.pt2::{path}"]
+    for url in (f"zip://::{path}", f"zip://m::{path}", f"zip://m/*.pt2::{path}"):
+        assert list(expand_paths(url)) == found
+    (cached,) = expand_paths("simplecache::memory://models/0")
+    assert cached.startswith("simplecache::memory://")
+    assert list(expand_paths("simplecache::memory://models/0/*.pt2")) == [cached]
+    assert all(report.ok for report in check_many([*found, cached]))
+
+
+def test_an_executor_without_futures():
+    class Engine:
+        def submit(self, *args):
+            return None
+
+    with pytest.raises(TypeError, match="gives a future"):
+        list(check_many([GOOD], executor=Engine()))
 
 
 def test_files_of_fsspec(memory, tmp_path):

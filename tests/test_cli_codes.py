@@ -1,6 +1,8 @@
 """Every page of `fastexport explain`: its example is what a file gives that has this fault."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -193,6 +195,73 @@ def test_the_example_of_torchs_verifier(monkeypatch):
     relu.target = print
     (fault,) = fastexport.from_export(program).verify(all=True)
     assert fault.code == "FX400" and is_message(EXPLANATIONS["FX400"].example, fault.message)
+
+
+def test_operators_of_pt2e_are_told_of():
+    """torch knows them only after another import; each is told of once."""
+    torch = pytest.importorskip("torch")
+    name = "torch.ops.quantized_decomposed.dequantize_per_tensor.default"
+
+    def quantized(document):
+        for node in document["graph_module"]["graph"]["nodes"]:
+            node["target"] = name
+
+    report = check_file("-", data=with_document(sample("linear"), quantized), weights=False)
+    (warning,) = [finding.fault for finding in report.findings if finding.fault.code == "FX304"]
+    assert not warning.is_error and "torch.ao.quantization.fx._decomposed" in warning.message
+    script = "import torch\nprint(hasattr(torch.ops.quantized_decomposed, 'dequantize_per_tensor'))"
+    assert torch and subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_range_of_nothing_is_told_of_once(tmp_path):
+    def stray(document):
+        document["range_constraints"]["u7"] = {"min_val": 0, "max_val": 9}
+
+    report = check_file("-", data=with_document(sample("linear"), stray))
+    (finding,) = report.findings
+    assert finding.fault.code == "FX305" and not finding.fault.is_error and "torch drops it" in finding.fault.message
+
+
+def test_a_file_that_can_not_be_opened_is_told_of_whatever_is_selected(tmp_path):
+    path = HOSTILE / "Z08_cut_at_cd.pt2"
+    for options in (("--select", "FX3"), ("--ignore", "FX1"), ("--select", "FX3", "--quiet")):
+        assert "error FX101" in run("check", path, *options, code=1)[0]
+    assert run("check", HOSTILE / "E05_format_0.pt2", "--select", "FX3")[0].endswith(": ok\n")
+
+
+def bomb(size, name="extra/bomb"):
+    """A program with an entry that inflates to so many bytes of zeros."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(sample("linear")) as old, zipfile.ZipFile(file, "w") as new:
+        for entry in old.infolist():
+            new.writestr(entry, old.read(entry))
+        root = old.namelist()[0].split("/")[0]
+        new.writestr(f"{root}/{name}", bytes(size), zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def test_entries_beyond_the_limits_are_listed_and_not_inflated(tmp_path):
+    path, out = tmp_path / "m.pt2", tmp_path / "out.pt2"
+    path.write_bytes(bomb(80 << 20))
+    for options in ((), ("--no-weights",)):
+        text = run("check", path, *options, code=1)[0]
+        assert text.count("FX104") == 1 and "extra/bomb: " in text and "more than the limit of 1 to 1000" in text
+    assert "FX104" in run("opt", path, "--passes", "lint", "-o", out, code=2)[1]
+    assert os.listdir(tmp_path) == ["m.pt2"]
+    with pytest.raises(fastexport.FormatError) as caught:
+        fastexport.load(path, verify=False).save(out)
+    assert (caught.value.kind, caught.value.entry) == ("limit", "extra/bomb")
+    program = fastexport.load(path, limits={"inflate_ratio": 0})
+    assert program.verify(all=True) == []
+    program.save(out)
+    assert out.stat().st_size > 80 << 20
+
+
+def test_weights_may_be_all_zeros(tmp_path):
+    """Which deflate to less than a thousandth."""
+    path = tmp_path / "m.pt2"
+    path.write_bytes(bomb(1 << 20, "data/weights/weight_9"))
+    assert "FX104" not in run("check", path)[0]
 
 
 def test_every_code_has_its_page_and_an_example_that_is_tried():

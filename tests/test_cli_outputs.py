@@ -198,9 +198,16 @@ def test_standard_input_is_named_once():
 
 def test_words_of_usage():
     run("check", LINEAR, LINEAR, "--jobs", "99999999")
-    for text in ("-1", "x", "1.5", "", "9" * 5000):
+    for text in ("-1", "x", "1.5", "", "9" * 10, "9" * 5000):
         error = run("check", LINEAR, f"--jobs={text}", code=2)[1]
-        assert f"argument -j/--jobs: a number from 0 on is wanted, not {text!r}" in error
+        assert f"argument -j/--jobs: a number from 0 to 999999999 is wanted, not {text!r}" in error
+    for text in ("0", "101", "-1", "x", "9" * 5000):
+        error = run("draw", LINEAR, f"--depth={text}", code=2)[1]
+        assert f"argument --depth: a number from 1 to 100 is wanted, not {text!r}" in error
+    run("draw", LINEAR, "--depth", "100")
+    for option in ("--select", "--ignore", "--fail-on"):
+        error = run("check", LINEAR, option, "all", code=2)[1]
+        assert f"{option}: no code begins with 'ALL'" in error and ('"warning"' in error) == (option == "--fail-on")
     assert "0 to 3" in run("diff", "--help")[0]
     assert "1 to 100" in run("draw", "--help")[0]
     assert "no module or subgraph 'nope' with calls in it" in run("draw", LINEAR, "--module", "nope", code=2)[1]

@@ -86,12 +86,25 @@ def test_terminals_get_no_bytes(tmp_path):
 
 
 def test_readers_that_go_away(tmp_path):
-    """One of stdout may, as `head` does; another output is lost."""
+    """One of stdout may, as `head` does, without a word; but the exit code is not that of a clean file."""
+    for verb in (f"check {HOSTILE}/E05_format_0.pt2", f"diff {LINEAR} {sample('kwargs_')}", f"show {LINEAR}", "--help"):
+        done = shell(f"{FASTEXPORT} {verb} | true; exit ${{PIPESTATUS[0]}}")
+        assert (done.returncode, done.stderr) == (141, b"")
     line = f"{FASTEXPORT} opt {LINEAR} --passes lint -o - 2>/dev/null | true; exit ${{PIPESTATUS[0]}}"
-    assert shell(line).returncode == 0
+    assert shell(line).returncode == 141
     line = f"{FASTEXPORT} draw {LINEAR} -o /dev/fd/7 7>&1 >/dev/null | true; exit ${{PIPESTATUS[0]}}"
     done = shell(line)
     assert done.returncode == 2 and done.stderr == b"fastexport: /dev/fd/7: Broken pipe\n"
+
+
+@pytest.mark.parametrize("verb", ["--help", "--version", "check --help", "explain FX302"])
+def test_what_can_not_be_written_is_an_error(verb):
+    """Help too."""
+    if os.path.exists("/dev/full"):
+        done = shell(f"{FASTEXPORT} {verb} > /dev/full")
+        assert (done.returncode, done.stderr) == (2, b"fastexport: No space left on device\n")
+    done = shell(f"{FASTEXPORT} {verb} >&-")
+    assert (done.returncode, done.stderr) == (2, b"fastexport: standard output is closed\n")
 
 
 def test_messages_stand_where_they_belong(tmp_path):
@@ -199,6 +212,35 @@ def test_all_verbs_say_the_same_of_a_file(verb, tmp_path):
     code = 1 if verb == "check" else 2
     out, error = run(*head, bad, *rest, code=code)
     assert f"{bad}: " in out + error and "FX101" in out + error and ".faults" not in out + error
+
+
+def test_all_verbs_say_the_same_of_a_url():
+    """Where fsspec's error has but the path, why it can't be read."""
+    pytest.importorskip("fsspec")
+    for verb, head in VERBS.items():
+        rest = ("archive_format",) if verb == "entry" else ()
+        url = "memory://none/m.pt2"
+        assert run(*head, url, *rest, code=2)[1] == f"fastexport: {url}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.pt2", "memory://x.svg", "simplecache::memory://x.svg"])
+def test_urls_are_read_only(url, tmp_path):
+    for line in (
+        ("opt", LINEAR, "--passes", "lint", "-o", url),
+        ("extract", LINEAR, "archive_format", "-o", url),
+        ("draw", LINEAR, "--format", "svg", "-o", url),
+        ("report", LINEAR, "-o", url),
+        ("show", LINEAR, "--output-file", url),
+    ):
+        assert run(*line, code=2)[1].startswith(f"fastexport: {url}: a URL can be read, but not written: ")
+    with pytest.raises(OSError, match="a URL can be read, but not written"):
+        fastexport.load(LINEAR).save(url)
+
+
+def test_a_file_whose_name_looks_like_a_url_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("opt", LINEAR, "--passes", "lint", "-o", "a::b.pt2")
+    assert os.listdir() == ["a::b.pt2"]
 
 
 def test_programs_come_out_of_open_pipes():

@@ -262,6 +262,27 @@ def test_sizes_that_are_symbols(tmp_path):
     torch.testing.assert_close(theirs.module()(y)[0], model[2](y))
 
 
+class OfData(torch.nn.Module):
+    def forward(self, x, y):
+        n = x.item()
+        torch._check(n >= 0)
+        return torch.zeros(n) + 1, torch.nonzero(y)
+
+
+def test_ranges_of_symbols_that_are_gone_go(tmp_path):
+    whole, part = tmp_path / "whole.pt2", tmp_path / "part.pt2"
+    torch.export.save(torch.export.export(OfData(), (torch.tensor(4), torch.ones(3))), whole)
+    kept = {}
+    for name in ("zeros", "nonzero", "zeros,nonzero"):
+        run("extract", whole, "--outputs", name, "-o", part)
+        run("check", "--strict", "--fail-on", "warning", part)
+        kept[name] = {str(symbol) for symbol in fastexport.load(part).range_constraints}
+        assert {str(symbol) for symbol in torch.export.load(part).range_constraints} == kept[name]
+    assert kept["zeros"] and kept["nonzero"] and not kept["zeros"] & kept["nonzero"]
+    assert kept["zeros,nonzero"] == kept["zeros"] | kept["nonzero"]
+    assert kept["zeros,nonzero"] == {str(symbol) for symbol in fastexport.load(whole).range_constraints}
+
+
 @dataclass
 class Result:
     logits: torch.Tensor

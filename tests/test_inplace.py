@@ -1095,7 +1095,7 @@ def test_a_function_among_the_passes_may_look_and_change(bridge):
 @pytest.mark.parametrize("function", ["eliminate_dead_code", "eliminate_getitems", "lint"])
 def test_what_no_pass_takes_is_refused(function):
     for value in (None, 3, torch.nn.Linear(1, 1), "graph"):
-        with pytest.raises(TypeError, match="torch.fx.Graph"):
+        with pytest.raises(TypeError, match=rf"^{function}\(\) takes a fastexport or torch graph, "):
             getattr(fastexport, function)(value)
     with pytest.raises(ValueError, match="there is no pass 'nothing'"):
         fastexport.run_passes(chain_graph(), ["nothing"])

@@ -75,6 +75,61 @@ def test_files(tmp_path):
     assert fastexport.propagate_shapes(program, X)
 
 
+class OfData(torch.nn.Module):
+    """What it gives depends on what it is given."""
+
+    def forward(self, x, y):
+        n = x.item()
+        torch._check(n >= 0)
+        torch._check(n < 100)
+        return torch.zeros(n), torch.nonzero(y) + 1
+
+
+def test_numbers_that_only_a_run_tells(tmp_path):
+    """The symbols of the file stay, though torch makes new ones, and so its ranges stay true."""
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(OfData(), (torch.tensor(4), torch.ones(3))), path)
+    program = fastexport.load(path)
+    told = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    assert not fastexport.refresh_fake_tensors(program)
+    assert not fastexport.refresh_fake_tensors(program, None, torch.tensor(4), torch.ones(3))
+    for node in program.graph.find_nodes(op="call_function", target="torch.ops.aten.zeros.default"):
+        assert node.meta.pop("val").symbols == ("u0",)
+    del program.graph.node("add").meta["val"]
+    assert fastexport.run_passes(program, ["refresh_fake_tensors"])
+    assert {node.name: node.meta.get("val") for node in program.graph.nodes} == told
+    assert program.verify(all=True, level="strict") == [] and program.to_torch()
+    assert not any("unbacked_bindings" in node.meta for node in program.graph.nodes)
+    with pytest.raises(ValueError, match="refresh_fake_tensors: what the node '.*' gives depends on data"):
+        fastexport.refresh_fake_tensors(program.graph)
+    assert {node.name: node.meta.get("val") for node in program.graph.nodes} == told
+
+
+def test_given_sizes_take_the_place_of_symbols(tmp_path):
+    dynamic = {"x": {0: torch.export.Dim("n", min=2, max=50)}}
+    torch.export.save(torch.export.export(Model(), (X,), dynamic_shapes=dynamic), tmp_path / "m.pt2")
+    program = fastexport.load(tmp_path / "m.pt2")
+    add = program.graph.node("add")
+    symbolic = add.meta.pop("val")
+    assert fastexport.refresh_fake_tensors(program) and add.meta["val"] == symbolic
+    assert str(symbolic).startswith("f32[s")
+    assert fastexport.refresh_fake_tensors(program, None, torch.ones(5, 3))
+    assert add.meta["val"].shape == (5, 2)
+    program = fastexport.load(tmp_path / "m.pt2")
+    assert fastexport.refresh_fake_tensors(program, None, FakeTensorMode().from_tensor(torch.ones(6, 3)))
+    assert program.graph.node("add").meta["val"].shape == (6, 2)
+    for name in ("x", "add"):
+        program = fastexport.load(tmp_path / "m.pt2")
+        program.graph.node(name).meta.clear()
+        if name == "x":
+            with pytest.raises(ValueError, match="the input 'x' has no meta"):
+                fastexport.refresh_fake_tensors(program)
+        else:
+            program.graph.node("linear").target = "torch.ops.nosuch.op.default"
+            with pytest.raises(ValueError, match="nosuch"):
+                fastexport.refresh_fake_tensors(program)
+
+
 def test_errors():
     graph = fastexport.Graph()
     graph.output(graph.placeholder("x"))

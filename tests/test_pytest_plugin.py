@@ -103,6 +103,26 @@ def test_golden_graphs_of_torch(tester):
     assert "call_function[target=torch.nn.functional.relu]" in (tester.path / "expected" / "fx.txt").read_text()
 
 
+def test_golden_graphs_of_files(tester):
+    """A path stands for the program in the file; what has no graph is refused, not written by its str()."""
+    tester.makepyfile("""
+        import pathlib, pytest, fastexport
+
+        def test_it(golden_graph):
+            golden_graph("whole", fastexport.load("linear.pt2"))
+            golden_graph("path", "linear.pt2")
+            golden_graph("pathlib", pathlib.Path("linear.pt2"))
+            for wrong in (3, None, ["linear.pt2"], str, fastexport.Graph):
+                with pytest.raises(TypeError, match="golden_graph takes a graph, a module or a program"):
+                    golden_graph("wrong", wrong)
+    """)
+    run(tester, "--fastexport-update").assert_outcomes(passed=1)
+    texts = {path.name: path.read_text() for path in (tester.path / "golden").iterdir()}
+    assert texts.keys() == {"whole.txt", "path.txt", "pathlib.txt"} and len(set(texts.values())) == 1
+    shutil.copy(sample("dynamic"), tester.path / "linear.pt2")
+    run(tester).assert_outcomes(failed=1)
+
+
 @pytest.mark.parametrize("name", ["../out", "a/b", "", ".x"])
 def test_names_of_golden_files(tester, name):
     tester.makepyfile(f"""
@@ -125,6 +145,9 @@ def test_files_are_tests_when_asked(tester):
     result.stdout.no_fnmatch_line("*Traceback*")
     tester.makeini("[pytest]\nfastexport_ignore = fx3 FX102")
     run(tester, "--fastexport-check").assert_outcomes(passed=3)
+    (tester.path / "cut.pt2").write_bytes(sample("linear").read_bytes()[:99])
+    tester.makeini("[pytest]\nfastexport_ignore = FX1 FX3")
+    run(tester, "--fastexport-check").assert_outcomes(passed=3, failed=1)
     tester.makeini("[pytest]\nfastexport_ignore = FX102 FX9")
     assert run(tester).ret == pytest.ExitCode.NO_TESTS_COLLECTED
     wrong = run(tester, "--fastexport-check")

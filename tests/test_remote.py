@@ -15,7 +15,7 @@ from fsspec.spec import AbstractBufferedFile  # noqa: E402
 
 import fastexport  # noqa: E402
 from fastexport import _core, _remote  # noqa: E402
-from fastexport._remote import RemoteFile  # noqa: E402
+from fastexport._remote import RemoteFile, said_by  # noqa: E402
 from fastexport._views import html_of  # noqa: E402
 from fastexport.batch import check_many, check_one, stats_one  # noqa: E402
 from helpers import run_python  # noqa: E402
@@ -228,6 +228,57 @@ def test_wrong_answers_are_errors(far, data, answer):
     far.answer = lambda path, start, end: answer
     report = check_one(opened(far))
     assert not report.ok and report.error
+
+
+class Ignorant(Far):
+    """A file system that knows of no ranges: it sends the whole file for each."""
+
+    def answer(self, path, start, end):
+        super().answer(path, start, end)
+        return self.files[path]
+
+    def cat_ranges(self, paths, starts, ends, **options):
+        return [self.answer(path, start, end) for path, start, end in zip(paths, starts, ends, strict=True)]
+
+
+def test_a_server_without_ranges_sends_the_file_once(data, monkeypatch):
+    monkeypatch.setattr(_remote, "_WHOLE", 100_000)
+    far, wanted = Ignorant({"m.pt2": data}), fastexport.load(data).state_dict
+    program = fastexport.load(opened(far))
+    assert {name: tensor.tobytes() for name, tensor in program.state_dict.items()} == {
+        name: tensor.tobytes() for name, tensor in wanted.items()
+    }
+    assert len(far.requests) == 1
+    assert check_one(opened(far)).ok and stats_one(opened(far)).ok
+
+
+class Answered(Exception):
+    """As aiohttp tells of an answer of a server."""
+
+    status, message = 404, "Not Found"
+
+
+def raised(error, cause=None):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (raised(FileNotFoundError("http://a/m.pt2"), Answered("404, url='http://a/m.pt2'")), "Not Found (404)"),
+        (raised(FileNotFoundError("http://a/m.pt2"), OSError(111, "Connection refused")), "Connection refused"),
+        (raised(FileNotFoundError("a/m.pt2"), KeyError("/a/m.pt2")), "No such file or directory"),
+        (PermissionError("/a/m.pt2"), "Permission denied"),
+        (FileNotFoundError("The bucket does not exist"), "The bucket does not exist"),
+        (FileNotFoundError(2, "No such file or directory", "a/m.pt2"), "No such file or directory"),
+        (OSError("http://a/m.pt2: 5 bytes came"), "5 bytes came"),
+        (LookupError("one\ntwo"), "one two"),
+        (LookupError(), "LookupError"),
+    ],
+)
+def test_what_errors_of_file_systems_say(error, said):
+    assert said_by(error, "http://a/m.pt2") == said
 
 
 def test_a_read_that_uses_the_file_is_an_error(far, data):

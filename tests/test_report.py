@@ -495,6 +495,99 @@ def test_keys(opened):
     assert shown.run("return document.getElementById('keys').hidden")
 
 
+SCREEN = """
+const { canvas, at, selected } = page.active;
+const box = page.active.boxOf(selected);
+const [left, top] = [box.x * at.scale + at.x, box.y * at.scale + at.y];
+return { left, top, isSeen: left + box.w * at.scale > 0 && left < canvas.clientWidth
+                            && top + box.h * at.scale > 0 && top < canvas.clientHeight };
+"""
+
+
+def place(shown):
+    """Where the selected box is on the screen, which is still."""
+    shown.browser.wait("return !page.active.waiting")
+    return shown.run(SCREEN)
+
+
+@pytest.mark.parametrize("shift", [False, True], ids=["", "shift"])
+def test_plus_and_minus_keep_what_is_selected_in_sight(opened, shift):
+    """Whether the keyboard has + with Shift or without."""
+    shown = opened(block_chain(40), fold=False)
+    press = """
+    const [key, shiftKey] = arguments;
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
+    """
+    shown.run("page.openAll(true); page.selectModule(page.active.program, 'layers.20')")
+    before = place(shown)
+    assert before["isSeen"] and shown.run("return page.active.selected.open")
+    shown.run(press, "+", shift)
+    assert place(shown) == before  # it is open already
+    shown.run(press, "*", True)
+    assert place(shown) == before
+    shown.run(press, "-", False)
+    after = place(shown)
+    assert after["isSeen"] and not shown.run("return page.active.selected.open")
+    shown.run("page.active.at.y -= 10; page.active.draw()")
+    shown.run(press, "_", True)
+    assert place(shown)["isSeen"]
+    shown.run(press, "*", True)
+    assert place(shown)["isSeen"] and shown.run("return page.active.selected.open")
+
+
+def test_closing_shows_what_is_closed(opened):
+    """A module of which only the end was seen does not close somewhere above the window."""
+    shown = opened(block_chain(40))
+    shown.run("page.openAll(true); page.selectItem(page.active.level.items.find((item) => item.kind === 'block'))")
+    shown.run(
+        "const { at } = page.active; const box = page.active.boxOf(page.active.selected);"
+        "at.y = 60 - (box.y + box.h) * at.scale; page.active.canvas.focus()"
+    )
+    assert place(shown)["top"] < 0
+    shown.keys("-")
+    assert place(shown)["isSeen"]
+    shown.run("page.openAll(true); page.selectNode(page.data.programs[0].nodes.find((one) => one.item?.level.owner))")
+    shown.keys("_")  # what is selected is hidden: what it is in stays
+    assert shown.run("return page.active.boxOf(page.active.selected)") is None
+    owner = "let item = page.active.selected; while (page.active.boxOf(item) === null) item = item.level.owner;"
+    y = shown.run(owner + "return page.active.boxOf(item).y * page.active.at.scale + page.active.at.y")
+    assert 0 < y < shown.run("return page.active.canvas.clientHeight")
+
+
+@pytest.mark.parametrize("side_by_side", [False, True], ids=["one", "two"])
+def test_narrow_windows_have_all_in_them(opened, browser, side_by_side):
+    shown = opened(small(), *[block_chain(2)][: int(side_by_side)])
+    try:
+        for size in ((360, 740), (420, 800), (740, 360), (800, 900), (1151, 800)):
+            browser.resize(*size)
+            check_window(shown, size)
+    finally:
+        browser.resize(0, 0)
+
+
+def check_window(shown, size):
+    shown.browser.wait("return innerWidth === arguments[0]", size[0])
+    outside = """
+    const names = "h1, header button, input, select, canvas, .name, #legend, #tabs *, #panel";
+    return [...document.querySelectorAll(names)].filter((one) => {
+      const { left, top, right, bottom } = one.getBoundingClientRect();
+      const isThere = right - left > 8 && bottom - top > 8;
+      return !isThere || left < 0 || top < 0 || right > innerWidth || bottom > innerHeight;
+    }).filter((one) => !one.closest(".map")).map((one) => one.id || one.className || one.tagName);
+    """
+    assert shown.run(outside) == []
+    assert shown.run("return document.documentElement.scrollWidth") == size[0]
+    inside = """
+    const { left, top, right, bottom } = document.getElementById(arguments[0]).getBoundingClientRect();
+    return right > left && left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+    """
+    shown.keys("?")
+    assert shown.run(inside, "keys")
+    shown.keys("\ue00c", "/", *"a")
+    assert shown.run(inside, "found")
+    shown.keys("\ue00c", "\ue00c")
+
+
 def test_colours(opened):
     shown = opened(small(), findings=[Fault("FX999", "odd", True, None, None, "matmul", "is odd")])
     ways = shown.run("return [...document.getElementById('colour').options].map((option) => option.value)")

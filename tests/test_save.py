@@ -1,5 +1,6 @@
 """fastexport.save: unedited programs byte for byte, edited ones as torch would have them, and what torch says."""
 
+import array
 import io
 import os
 import stat
@@ -454,3 +455,25 @@ def test_a_symbol_without_its_assumptions():
         ep.verify()
     twice.meta["val"] = fastexport.SymInt(fastexport.Expr(f"Mul(Integer(2), {symbol.srepr})"))
     ep.verify()
+
+
+def test_weights_under_a_name_that_no_input_has():
+    """Before it is saved a program says what its file will say."""
+    program = fastexport.load(sample("linear"))
+    for state, what in ((program.state_dict, "weight"), (program.constants, "constant")):
+        state["fc.weigth"] = state["fc.weight"] if "fc.weight" in state else array.array("f", [1])
+        message = f"no input stands for the {what} 'fc.weigth'; it is stored for nothing"
+        assert program.verify(all=True) == []
+        found = program.verify(all=True, level="strict")
+        assert [(fault.code, fault.is_error, fault.message) for fault in found] == [("FX501", False, message)]
+        file = io.BytesIO()
+        program.save(file)
+        again = fastexport.load(file.getvalue())
+        codes = [fault.code for fault in again.verify(all=True, level="strict")]
+        assert codes == (["FX501"] if what == "weight" else [])
+        del state["fc.weigth"]
+        assert program.verify(all=True, level="strict") == []
+    program.add_constant("fc.scale", array.array("f", [1]))
+    assert program.verify(all=True, level="strict") == []
+    program.unlift_constants(["fc.scale"])
+    assert not [fault for fault in program.verify(all=True, level="strict") if fault.code == "FX501"]

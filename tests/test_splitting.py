@@ -469,7 +469,7 @@ class TestBadInput:
     def test_partitions_that_are_none(self):
         graph = fastexport.from_fx(fx.symbolic_trace(lambda x: x + 1))
         for partitions in (3, [3]):
-            with pytest.raises(TypeError, match="partitions must be groups of nodes"):
+            with pytest.raises(TypeError, match=r"^(a group of )?partitions is a list of (nodes|groups of nodes), not"):
                 fuse(graph, partitions)
 
 
@@ -591,3 +591,28 @@ def test_inline_in_graphs_that_stay(kind, recurse):
     made = graph if kind == "torch" else graph.to_fx(outer)
     assert torch.equal(made(torch.ones(2)), expected)
     assert bool(made.body.graph.find_nodes(op="call_module", target="deep")) is not recurse
+
+
+def test_parts_get_names_beside_those_that_are_there():
+    """torch.export calls the graph of a block without gradients submod_1."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                y = x * 2
+            return y.sin().cos()
+
+    program, x = torch.export.export(Model(), (torch.rand(2, 2),)), torch.rand(2, 2)
+    for g in (program.module(), fastexport.from_export(program)):
+        calls = [node.name for node in g.graph.nodes if node.op.startswith("call_")]
+        found = fastexport.split(g, lambda node, calls=calls: calls.index(node.name) // 2)
+        assert list(found.keys) == [f"submod_split_{i}" for i in range((len(calls) + 1) // 2)]
+        with pytest.raises(ValueError, match="'submod_1' is taken"):
+            fastexport.outline(
+                g, [g.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)[0]], "submod_1"
+            )
+    module = program.module()
+    found = fastexport.split(module, lambda node: 1)
+    assert torch.equal(found.result(x), module(x))
+    again = fastexport.split(found.result, lambda node: 1)
+    assert list(again.keys) == ["submod_split2_1"] and torch.equal(again.result(x), module(x))

@@ -379,6 +379,56 @@ def test_64_dimensions():
     assert torch.from_dlpack(tensor).shape == tensor.shape
 
 
+ONES = [  # dtype, bytes of one element, the number
+    ("float64", "9c7500883ce4377e", 1e300),
+    ("float32", "0000c03f", 1.5),
+    ("float16", "003e", 1.5),
+    ("bfloat16", "c03f", 1.5),
+    ("float8_e4m3fn", "3c", 1.5),
+    ("float8_e5m2", "3e", 1.5),
+    ("float8_e4m3fnuz", "44", 1.5),
+    ("float8_e5m2fnuz", "42", 1.5),
+    ("float8_e8m0fnu", "80", 2.0),
+    ("int64", "ffffffffffffffff", -1),
+    ("uint8", "31", 49),
+    ("uint64", "ffffffffffffffff", 2**64 - 1),
+    ("bool", "01", True),
+    ("complex64", "0000803f00000040", 1 + 2j),
+]
+
+
+@pytest.mark.parametrize(("dtype", "data", "number"), ONES)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_number(dtype, data, number, shape):
+    """One element is the number that torch has of it; the memory is never read as text."""
+    tensor = Tensor(Storage(bytes.fromhex(data)), DType(dtype), shape)
+    assert tensor.item() == number and type(tensor.item()) is type(number)
+    assert tensor.item() == tensor.torch().item()
+    assert complex(tensor) == complex(number) and bool(tensor) is True
+    if isinstance(number, complex):
+        for function in (int, float):
+            with pytest.raises(TypeError):
+                function(tensor)
+    else:
+        assert float(tensor) == float(number) and int(tensor) == int(number)
+
+
+def test_what_is_no_number():
+    digits = Tensor(Storage(b"12"), DType("uint8"), (2,))
+    empty = Tensor(Storage(b""), DType("uint8"), (0,))
+    for tensor, count in ((digits, 2), (empty, 0)):
+        for function in (int, float, complex, Tensor.item):
+            with pytest.raises(ValueError, match=f"a Tensor of {count} elements is no single number"):
+                function(tensor)
+        with pytest.raises(TypeError, match="neither true nor false"):
+            bool(tensor)
+    with pytest.raises(ValueError, match="NaN"):
+        int(Tensor(Storage(b"\xff\xff\xff\xff"), FLOAT, ()))
+    assert not Tensor(Storage(bytes(4)), FLOAT, (1,)) and not Tensor(Storage(b"\0\0\0\x80"), FLOAT, (1,))
+    with pytest.raises(BufferError, match="on the device meta"):
+        float(Tensor(None, FLOAT, (1,), device="meta"))
+
+
 def test_what_a_tensor_says_of_itself():
     storage = Storage(bytes(16))
     tensor = Tensor(storage, FLOAT, (2,), (2,), 1, requires_grad=True, device="cuda:7", is_param=True)

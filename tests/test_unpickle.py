@@ -13,13 +13,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import fastexport
 from fastexport import _core
 from fastexport._core import Tensor
 from fastexport._dtypes import DType
 from fastexport._errors import FormatError
 from fastexport._unpickle import PickleLimits, load_example_inputs, load_pickle, load_state_dict, load_value
 from helpers import run_python
-from pt2_files import CURRENT, HOSTILE, MIDDLE, OLD, SAMPLES, label
+from pt2_files import CURRENT, HOSTILE, MIDDLE, OLD, SAMPLES, label, sample
 
 USER_CLASSES = {"dataclass_io": "gen_samples.DC", "nested_inputs": "gen_samples.NT"}
 
@@ -84,6 +85,31 @@ def test_state_dicts_of_older_layouts(path):
                 assert (ours[a] is ours[b]) == (theirs[a] is theirs[b])
         found += 1
     assert found == 2  # weights and constants
+
+
+def damaged_inputs():
+    file = io.BytesIO()
+    torch.save(((torch.ones(3),), {}), file)
+    good = file.getvalue()
+    return {
+        "junk": b"junk",
+        "cut": good[:-30],
+        "empty": b"PK\x05\x06" + bytes(18),
+    }
+
+
+@pytest.mark.parametrize("kind", ["junk", "cut", "empty"])
+def test_a_fault_of_an_archive_in_a_file_names_the_entry(kind, tmp_path):
+    """And not the file, which is well."""
+    path, entry = tmp_path / "m.pt2", "data/sample_inputs/model.pt"
+    with zipfile.ZipFile(sample("linear")) as old, zipfile.ZipFile(path, "w") as new:
+        for item in old.infolist():
+            new.writestr(item, damaged_inputs()[kind] if item.filename.endswith(entry) else old.read(item))
+    program = fastexport.load(path)
+    for read in (lambda: program.example_inputs, lambda: program.to_torch(example_inputs=True)):
+        with pytest.raises(FormatError, match="data/sample_inputs/model.pt") as caught:
+            read()
+        assert caught.value.entry == entry
 
 
 @pytest.mark.parametrize("path", CURRENT + OLD + MIDDLE, ids=label)

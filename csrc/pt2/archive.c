@@ -476,10 +476,9 @@ int pt2_archive_check(pt2_archive *archive, const pt2_entry *e, pt2_report *r)
     return pt2_archive_stream(archive, e, NULL, NULL, r);
 }
 
-/* May an entry be read whole? */
-static int check_limits(const pt2_entry *e, uint64_t limit, pt2_report *r)
+/* May an entry be read whole? ratio: the limit of it; 0: none. */
+static int check_limits(const pt2_entry *e, uint64_t limit, uint64_t ratio, pt2_report *r)
 {
-    uint64_t ratio = r->limits->inflate_ratio;
     bool deflated = e->method == PT2_DEFLATED;
 
     if (deflated && r->limits->inflate_bytes && (!limit || limit > r->limits->inflate_bytes))
@@ -491,6 +490,17 @@ static int check_limits(const pt2_entry *e, uint64_t limit, pt2_report *r)
         return pt2_fail(r, PT2_LIMIT, e->name, NULL, "%llu bytes inflate to %llu, more than the limit of 1 to %llu",
                         (unsigned long long)e->packed, (unsigned long long)e->size, (unsigned long long)ratio);
     return 0;
+}
+
+/* Is it read as the bytes of tensors, or a pickle with such? */
+static bool holds_tensors(const pt2_entry *e)
+{
+    return strncmp(e->name, "data/", 5) == 0 || strncmp(e->name, "serialized_", 11) == 0;
+}
+
+int pt2_archive_check_limits(const pt2_entry *e, pt2_report *r)
+{
+    return check_limits(e, 0, holds_tensors(e) ? 0 : r->limits->inflate_ratio, r);
 }
 
 /* Read to the end into *data, which is grown on the way: a deflated entry may have fewer bytes than it says. */
@@ -523,7 +533,7 @@ int pt2_archive_read(pt2_archive *archive, const pt2_entry *e, uint64_t limit, s
 
     *data = NULL;
     *len = 0;
-    if (check_limits(e, limit, r) < 0)
+    if (check_limits(e, limit, r->limits->inflate_ratio, r) < 0)
         return -1;
     if (e->size > SIZE_MAX / 2 || padding > SIZE_MAX / 4)
         return pt2_no_memory(r);

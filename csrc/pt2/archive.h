@@ -57,6 +57,9 @@ const pt2_entry *pt2_archive_find(const pt2_archive *archive, const char *name);
  * -1 having noted why. */
 typedef int (*pt2_sink)(void *ctx, const void *data, size_t len);
 int pt2_archive_stream(pt2_archive *archive, const pt2_entry *e, pt2_sink sink, void *ctx, pt2_report *r) FE_MUST_CHECK;
+/* Do the limits of inflating allow to read an entry, whole or in pieces? Weights, which may all be zeros, and the like have
+ * no limit of the ratio. */
+int pt2_archive_check_limits(const pt2_entry *e, pt2_report *r) FE_MUST_CHECK;
 /* Read an entry whole into memory of the archive's allocator, with `padding` zero bytes after it. */
 int pt2_archive_read(pt2_archive *archive, const pt2_entry *e, uint64_t limit, size_t padding, char **data, size_t *len,
                      pt2_report *r) FE_MUST_CHECK;

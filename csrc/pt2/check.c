@@ -33,6 +33,25 @@ static bool are_large(const pt2_entry *entries, uint32_t count, uint64_t bytes)
     return false;
 }
 
+static int check_entry(const pt2_program *p, const pt2_entry *e, pt2_report *r)
+{
+    return pt2_archive_check_limits(e, r) < 0 ? -1 : pt2_archive_check(p->archive, e, r);
+}
+
+/* Entries that nothing has read yet, and later reading would refuse. */
+static int check_limits(const pt2_program *p, pt2_report *r)
+{
+    uint32_t count;
+    const pt2_entry *entries = pt2_archive_entries(p->archive, &count);
+    int result = 0;
+
+    for (uint32_t i = 0; i < count && !r->no_memory; i++) {
+        if (!was_read(p, &entries[i]) && pt2_archive_check_limits(&entries[i], r) < 0)
+            result = -1;
+    }
+    return result;
+}
+
 int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r)
 {
     uint32_t count;
@@ -46,7 +65,7 @@ int pt2_program_check_payloads(pt2_program *p, uint64_t bytes, pt2_report *r)
         if (e->is_folder || was_read(p, e) || (bytes && e->size > left) || (leave_payloads && is_payload(e)))
             continue;
         left -= bytes ? e->size : 0;
-        if (pt2_archive_check(p->archive, e, r) < 0)
+        if ((bytes ? pt2_archive_check(p->archive, e, r) : check_entry(p, e, r)) < 0)
             result = -1;
         if (r->no_memory)
             return -1;
@@ -76,6 +95,8 @@ static int check_program(checking *c, pt2_program *p)
         result = pt2_program_verify(p, p->root, c->level, c->report);
     if (c->contents && c->models == 1 && !c->report->no_memory)
         result = pt2_program_check_payloads(p, 0, c->report);
+    else if (c->models == 1 && !c->report->no_memory)
+        result = check_limits(p, c->report);
     (void)result; /* what it means is in the report */
     return c->report->no_memory ? -1 : 0;
 }

@@ -153,7 +153,8 @@ static zip_int64_t open_part(part_source *s)
 
     s->at = 0;
     if (part->from) {
-        if (pt2_reader_open(&s->reader, part->from, part->entry, s->w->r) < 0)
+        if (pt2_archive_check_limits(part->entry, s->w->r) < 0 ||
+            pt2_reader_open(&s->reader, part->from, part->entry, s->w->r) < 0)
             return source_failed(s);
     } else if (part->read && s->was_open) {
         if (!part->rewind) {

@@ -73,6 +73,7 @@ typedef struct {
     const char *value;
     const char *metadata; /* an object of strings */
     bool given;           /* use these two in the place of the document's */
+    bool removed;         /* value is NULL, though the document has one: it was taken out of meta */
 } pt2_node_text;
 
 typedef struct pt2_graph pt2_graph;
@@ -132,6 +133,9 @@ typedef struct {
     bool has_min, has_max;
     int64_t min, max;
 } pt2_range;
+
+/* What is said of one that is a symbol alone and not seen: by reading and verifying alike, so that it counts once. */
+#define PT2_UNSEEN_RANGE "there is a range for %.200s, which no size, stride or number depends on; torch drops it"
 
 typedef enum { PT2_LAYOUT_A, PT2_LAYOUT_B, PT2_LAYOUT_C } pt2_layout;
 

@@ -166,8 +166,8 @@ static void warn_unseen(pt2_program_reader *r, const pt2_path *path)
         const pt2_range *range = &r->program->ranges[i];
         if (!range->seen && range->expr && range->expr->op == FE_EXPR_SYMBOL)
             pt2_warn(r->report, PT2_VALUE, NULL,
-                     &(pt2_path){.parent = path, .key = range->key, .key_len = strlen(range->key)},
-                     "a range of '%s', which no value of the graph depends on", range->key);
+                     &(pt2_path){.parent = path, .key = range->key, .key_len = strlen(range->key)}, PT2_UNSEEN_RANGE,
+                     range->key);
     }
 }
 

@@ -132,7 +132,7 @@ typedef struct {
     yyjson_val *list;  /* of a node that has several: {"as_tensor": ...} each; NULL: none */
     uint8_t kind;      /* pt2_value_kind */
     bool given;        /* by its owner */
-    bool of_document;  /* the document has the node's results, one or several */
+    bool of_document;  /* the document has the node's results, one or several, which its owner has not removed */
     pt2_json document; /* of a given text; to be cleared */
 } pt2_node_value;
 

@@ -134,6 +134,14 @@ static void check_higher_order(pt2_verifier *v, const pt2_scope *s, uint32_t id,
 
 /* ---- calls ---- */
 
+/* Importing torch registers the operators of the table, but for those that quantization by PT2E puts in. */
+static bool is_registered(const pt2_callee_facts *f)
+{
+    static const char quantized[] = "torch.ops.quantized_decomposed.";
+
+    return strncmp(f->text, quantized, sizeof quantized - 1) != 0;
+}
+
 static void check_target(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_callee_facts *f)
 {
     if (!f->text)
@@ -152,6 +160,11 @@ static void check_target(pt2_verifier *v, const pt2_scope *s, uint32_t id, const
             "unknown operator '%.200s': its arguments can't be checked, and torch loads this program only where "
             "the operator is registered",
             f->text);
+    else if (!is_registered(f))
+        pt2_verify_node(v, s, PT2_UNKNOWN_OPERATOR, PT2_WARNING, id, "target",
+                        "'%.200s' is none that importing torch registers: torch loads this program only after import "
+                        "torch.ao.quantization.fx._decomposed, or torchao.quantization.pt2e",
+                        f->text);
 }
 
 static bool is_getitem(const pt2_scope *s, uint32_t id)

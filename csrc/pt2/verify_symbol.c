@@ -148,7 +148,6 @@ void pt2_verify_ranges(pt2_verifier *v)
                              key, (long long)range->min, (long long)range->max);
         else if (range->expr && range->expr->op == FE_EXPR_SYMBOL && !range->seen)
             pt2_verify_fault(v, PT2_VALUE, PT2_WARNING, NULL, PT2_KEY_TEXT(PT2_KEY(&root, "range_constraints"), key),
-                             NULL, "there is a range for %.200s, which occurs nowhere in the program; torch drops it",
-                             key);
+                             NULL, PT2_UNSEEN_RANGE, key);
     }
 }

@@ -82,7 +82,8 @@ int pt2_verify_read_value(pt2_verifier *v, const pt2_scope *s, uint32_t id, pt2_
     const pt2_node_text *text = text_of(s, id);
     const pt2_origin *o = origin_of(s, id);
 
-    *out = (pt2_node_value){.of_document = o && (o->source == PT2_FROM_NODE || o->source == PT2_FROM_RESULT)};
+    *out = (pt2_node_value){0};
+    out->of_document = o && (o->source == PT2_FROM_NODE || o->source == PT2_FROM_RESULT) && !(text && text->removed);
     if (!text) {
         out->json = o ? o->value : NULL;
         out->kind = o && o->value ? o->value_kind : PT2_VALUE_NONE;
@@ -429,8 +430,16 @@ static void check_missing(pt2_verifier *v, const pt2_scope *s, uint32_t id)
 {
     const fe_node *n = &s->core->nodes[id];
     const pt2_origin *o = origin_of(s, id);
+    const pt2_node_text *text = text_of(s, id);
     const char *name = s->core->details[id].name ? s->core->details[id].name->data : "";
 
+    if (text && text->removed && (n->op == FE_OP_PLACEHOLDER || !s->callees[n->target].returns_nothing)) {
+        pt2_verify_node(v, s, PT2_VALUE, PT2_ERROR, id, NULL,
+                        "'%.200s' has no meta['val']; set it to what the node gives: a FakeTensor, a TensorMeta or the "
+                        "like, or run the pass refresh_fake_tensors",
+                        name);
+        return;
+    }
     if (n->op == FE_OP_PLACEHOLDER) {
         if (!o || o->value)
             pt2_verify_node(v, s, PT2_VALUE, PT2_ERROR, id, NULL,
@@ -442,7 +451,8 @@ static void check_missing(pt2_verifier *v, const pt2_scope *s, uint32_t id)
         f->spelling == FE_SPELLING_FUNCTION)
         return;
     pt2_verify_node(v, s, PT2_VALUE, PT2_ERROR, id, NULL,
-                    "nothing tells what '%.200s' returns; set its meta['val'] to a TensorMeta, or to a tuple of them",
+                    "nothing tells what '%.200s' returns; set its meta['val'] to a TensorMeta, or to a tuple of them, "
+                    "or run the pass refresh_fake_tensors",
                     name);
 }
 

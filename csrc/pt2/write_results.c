@@ -307,6 +307,13 @@ static bool returns_nothing(const producer *p)
     return pt2_callee_has_schema(&p->callee) && pt2_callee_return_count(&p->callee) == 0;
 }
 
+static bool is_removed(const pt2_graph_writer *g, uint32_t id)
+{
+    const pt2_node_text *text = pt2_text_of(g->graph, id);
+
+    return text && text->removed;
+}
+
 static int use_nothing(const producer *p, pt2_plan *plan)
 {
     fe_target_spelling spelling = fe_target_classify(p->callee.target.data, p->callee.target.len);
@@ -314,7 +321,7 @@ static int use_nothing(const producer *p, pt2_plan *plan)
     plan->shape = PT2_SHAPE_NONE;
     if (returns_nothing(p))
         return 0;
-    if (spelling == FE_SPELLING_HIGHER_ORDER || spelling == FE_SPELLING_FUNCTION) {
+    if (!is_removed(p->g, p->id) && (spelling == FE_SPELLING_HIGHER_ORDER || spelling == FE_SPELLING_FUNCTION)) {
         plan->shape = PT2_SHAPE_SELF; /* it returns None, which the file says */
         plan->count = 1;
         return new_slots(p->g, 1, &plan->first);
@@ -473,6 +480,8 @@ static int plan_call(pt2_graph_writer *g, uint32_t id)
         return -1;
     if (p.value && returns_nothing(&p))
         p.value = NULL; /* it can only say None */
+    if (is_removed(g, id))
+        outputs = NULL; /* what the document says of them is no longer so */
     if (outputs) {
         plan.shape = (uint8_t)document_shape(&p, outputs);
         if (!value_agrees(p.value, (pt2_shape)plan.shape, outputs) ||
@@ -507,7 +516,7 @@ static int plan_input(pt2_graph_writer *g, uint32_t id)
         g->slots[slot].json = value;
     else if (value && !constant && !list_of(value) && !(origin && !g->slots[slot].kind)) /* a constant input has none */
         give_value(&g->slots[slot], value);
-    if (!origin && !g->slots[slot].kind && !constant)
+    if ((!origin && !g->slots[slot].kind && !constant) || is_removed(g, id))
         pt2_write_fault(g, PT2_VALUE, id, "nothing tells what this input is; set its meta['val'] to a TensorMeta");
     g->slots[slot].node = id;
     return name_slot(g, id, &g->slots[slot], 0, NULL);

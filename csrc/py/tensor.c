@@ -419,13 +419,6 @@ static Py_ssize_t Tensor_len(PyObject *self)
     return -1;
 }
 
-static int Tensor_bool(PyObject *self)
-{
-    (void)self;
-    PyErr_SetString(PyExc_TypeError, "a Tensor is neither true nor false; look at tolist(), or compare with None");
-    return -1;
-}
-
 static PyObject *Tensor_repr(PyObject *self)
 {
     TensorObject *t = (TensorObject *)self;
@@ -491,6 +484,63 @@ static PyObject *Tensor_tolist(PyObject *self, PyObject *args)
     return call_python(self, "to_list", args, NULL);
 }
 
+/* ---- as a number: without these, int() and float() would read the memory as text, through the buffer protocol ---- */
+
+static PyObject *Tensor_item(PyObject *self, PyObject *ignored)
+{
+    PyObject *none = PyTuple_New(0), *item = none ? call_python(self, "to_item", none, NULL) : NULL;
+
+    (void)ignored;
+    Py_XDECREF(none);
+    return item;
+}
+
+/* What a function of the number protocol makes of the one element. */
+static PyObject *convert(PyObject *self, PyObject *(*function)(PyObject *))
+{
+    PyObject *item = Tensor_item(self, NULL), *result = item ? function(item) : NULL;
+
+    Py_XDECREF(item);
+    return result;
+}
+
+static PyObject *Tensor_int(PyObject *self)
+{
+    return convert(self, PyNumber_Long);
+}
+
+static PyObject *Tensor_float(PyObject *self)
+{
+    return convert(self, PyNumber_Float);
+}
+
+static PyObject *complex_of(PyObject *number)
+{
+    return PyObject_CallOneArg((PyObject *)&PyComplex_Type, number);
+}
+
+static PyObject *Tensor_complex(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    return convert(self, complex_of);
+}
+
+static int Tensor_bool(PyObject *self)
+{
+    PyObject *item;
+
+    if (((TensorObject *)self)->numel != 1) {
+        PyErr_SetString(PyExc_TypeError, "a Tensor of several elements, or of none, is neither true nor false; look at "
+                                         "tolist(), or compare with None");
+        return -1;
+    }
+    if (!(item = Tensor_item(self, NULL)))
+        return -1;
+    int result = PyObject_IsTrue(item);
+    Py_DECREF(item);
+    return result;
+}
+
 #define EXAMPLE_TENSOR                                   \
     ">>> from fastexport._core import Storage, Tensor\n" \
     ">>> from fastexport._dtypes import DType\n"         \
@@ -531,6 +581,16 @@ PyDoc_STRVAR(torch_doc,
 PyDoc_STRVAR(tolist_doc,
              "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of a tensor without dimensions, "
              "the number.\n\n" EXAMPLE_TENSOR ">>> t.tolist()\n[[0.0, 0.0], [0.0, 0.0]]");
+PyDoc_STRVAR(
+    item_doc,
+    "item($self, /)\n--\n\nThe only element as a number of Python, whatever the type; int(), float(), complex() "
+    "and bool() go by it.\n\n"
+    "Raises:\n    ValueError: there are several elements, or none.\n\n"
+    ">>> from fastexport._core import Storage, Tensor\n"
+    ">>> from fastexport._dtypes import DType\n"
+    ">>> t = Tensor(Storage(bytes([0x80, 0x3f])), DType('bfloat16'), (1,))\n"
+    ">>> t.item(), int(t)\n(1.0, 1)");
+PyDoc_STRVAR(complex_doc, "__complex__($self, /)\n--\n\nThe only element; see item().");
 PyDoc_STRVAR(statistics_doc,
              "statistics($self, /, *, sha256=False)\n--\n\n"
              "Numbers that describe the elements, as fastexport.WeightStatistics: extremes, mean, deviation, zeros.\n\n"
@@ -544,6 +604,8 @@ static PyMethodDef tensor_methods[] = {
     {"numpy", (PyCFunction)(void (*)(void))Tensor_numpy, METH_VARARGS | METH_KEYWORDS, numpy_doc},
     {"torch", (PyCFunction)(void (*)(void))Tensor_torch, METH_VARARGS | METH_KEYWORDS, torch_doc},
     {"tolist", Tensor_tolist, METH_VARARGS, tolist_doc},
+    {"item", Tensor_item, METH_NOARGS, item_doc},
+    {"__complex__", Tensor_complex, METH_NOARGS, complex_doc},
     {"_repr_mimebundle_", (PyCFunction)(void (*)(void))Tensor_mimebundle, METH_VARARGS | METH_KEYWORDS,
      "_repr_mimebundle_($self, include=None, exclude=None)\n--\n\nWhat a notebook shows: the text, and HTML."},
     {"statistics", (PyCFunction)(void (*)(void))Tensor_statistics, METH_VARARGS | METH_KEYWORDS, statistics_doc},
@@ -581,12 +643,20 @@ static PyMemberDef tensor_members[] = {
 };
 
 static PyType_Slot tensor_slots[] = {
-    {Py_tp_doc, (void *)tensor_doc},     {Py_tp_new, Tensor_new},
-    {Py_tp_dealloc, Tensor_dealloc},     {Py_tp_traverse, Tensor_traverse},
-    {Py_tp_repr, Tensor_repr},           {Py_tp_methods, tensor_methods},
-    {Py_tp_getset, tensor_getset},       {Py_tp_members, tensor_members},
-    {Py_sq_length, Tensor_len},          {Py_nb_bool, Tensor_bool},
-    {Py_bf_getbuffer, Tensor_getbuffer}, {0, NULL},
+    {Py_tp_doc, (void *)tensor_doc},
+    {Py_tp_new, Tensor_new},
+    {Py_tp_dealloc, Tensor_dealloc},
+    {Py_tp_traverse, Tensor_traverse},
+    {Py_tp_repr, Tensor_repr},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_getset, tensor_getset},
+    {Py_tp_members, tensor_members},
+    {Py_sq_length, Tensor_len},
+    {Py_nb_bool, Tensor_bool},
+    {Py_nb_int, Tensor_int},
+    {Py_nb_float, Tensor_float},
+    {Py_bf_getbuffer, Tensor_getbuffer},
+    {0, NULL},
 };
 
 PyType_Spec tensor_spec = {

@@ -177,8 +177,14 @@ static PyObject *encode_own(const view *v, uint32_t id, PyObject *meta)
     return texts;
 }
 
-/* Whether texts are those of the meta that the file has: then its document says it better, with fields unknown to us. */
-static int are_of_file(view *v, uint32_t id, PyObject *texts)
+static bool have_value(PyObject *texts)
+{
+    return PyTuple_CheckExact(texts) && PyTuple_GET_SIZE(texts) == 2 && PyTuple_GET_ITEM(texts, 0) != Py_None;
+}
+
+/* Whether texts are those of the meta that the file has: then its document says it better, with fields unknown to us.
+ * *removed: whether the file has a value where they have none. */
+static int are_of_file(view *v, uint32_t id, PyObject *texts, bool *removed)
 {
     PyObject *meta = graph_meta_in_file(v->owner, id), *before;
 
@@ -187,6 +193,7 @@ static int are_of_file(view *v, uint32_t id, PyObject *texts)
     before = encode_own(v, id, meta);
     Py_DECREF(meta);
     int result = before ? PyObject_RichCompareBool(before, texts, Py_EQ) : -1;
+    *removed = before && have_value(before) && !have_value(texts);
     Py_XDECREF(before);
     return result;
 }
@@ -238,7 +245,7 @@ static int take_texts(view *v, PyObject *texts, pt2_node_text *out)
 static int view_text(const view_maker *m, view *v, uint32_t id, bool is_ours, pt2_node_text *out)
 {
     PyObject *texts = m->encode ? encode(m, v, id) : encode_known(v, id);
-    int same = !texts ? -1 : is_ours ? are_of_file(v, id, texts) : 0;
+    int same = !texts ? -1 : is_ours ? are_of_file(v, id, texts, &out->removed) : 0;
     int result = same < 0 ? -1 : same ? 0 : take_texts(v, texts, out);
 
     Py_XDECREF(texts);

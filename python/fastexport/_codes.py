@@ -206,20 +206,25 @@ EXPLANATIONS: dict[str, Page] = {
         _SERIALIZE,
     ),
     "FX304": Page(
-        "An operator that the table of torch 2.13 does not have: a custom one, or a misspelled name.",
-        "Nothing is known of its arguments and effects, so passes keep it where it is. torch opens the file only "
-        "where the operator is registered.",
+        "An operator that importing torch does not register: a custom one, a misspelled name, or one of PT2E.",
+        "torch opens the file only where the operator is registered. Of a custom one nothing is known, neither "
+        "arguments nor effects, so passes keep it where it is; those of quantized_decomposed, which quantization by "
+        "PT2E puts in, are known here.",
         "models/model.json $.graph_module.graph.nodes[1].target node relu: unknown operator "
         "'torch.ops.aten.nosuch.default': its arguments can't be checked, and torch loads this program only where the "
         "operator is registered",
-        "For a custom operator, leave it: --ignore FX304. Else correct the name.",
+        "Import what registers it before torch.export.load: your own library, or "
+        "torch.ao.quantization.fx._decomposed or torchao.quantization.pt2e. Where that is done, leave it: --ignore "
+        "FX304. Else correct the name.",
         "the operators of torch 2.13",
     ),
     "FX305": Page(
-        "What a document says of a value can't be: a negative size, more sizes than strides, an overflow.",
-        "Memory is computed from sizes and strides; wrong ones read outside of it.",
+        "What a document says of a value can't be: a negative size, more sizes than strides, or a range of nothing.",
+        "Memory is computed from sizes and strides; wrong ones would read outside of it, and are errors. A range of a "
+        "symbol that no size depends on does no harm, and is a warning: torch itself writes such for some loops, and "
+        "drops them when it opens the file.",
         "models/model.json $.graph_module.graph.tensor_values.x.strides: 3 strides for 2 sizes",
-        _EXPORT_AGAIN,
+        "Leave a range as it is, with --ignore FX305 where it disturbs. Of errors: e" + _EXPORT_AGAIN[1:],
         _SCHEMA,
     ),
     "FX306": Page(
@@ -296,11 +301,12 @@ EXPLANATIONS: dict[str, Page] = {
     ),
     "FX403": Page(
         "The metadata of a node (stack trace, module stack ...) is not of the form that torch writes.",
-        "The program runs all the same; tools that group nodes by module or show source lines go wrong.",
+        "torch takes most of these texts apart when it opens the file, and fails where it can't. Those are errors, and "
+        "the file is refused. Others only mislead tools that group nodes by module, and are warnings.",
         "models/model.json $.graph_module.graph.nodes[0].metadata.nn_module_stack: an item of nn_module_stack is not "
         "KEY,PATH,TYPE: a,b",
         "If a pass of your own writes metadata, write it in torch's form; see the meta of a node that torch made. The "
-        "form can't hold the path of a module with a comma or semicolon in its name: rename the module, then export.",
+        "form can't hold every path of a module, for one with a comma or a bracket: rename the module, then export.",
         _SERIALIZE,
     ),
     "FX404": Page(

@@ -64,7 +64,7 @@ def fold_constants(
     from fastexport._passes import _own_graph
 
     start = time.perf_counter()
-    own = _own_graph(g)
+    own = _own_graph(g, "fold_constants")
     if own is not None:
         result = _fold(own if isinstance(g, GraphModule) else g, parameters, max_bytes, recurse, explain)
     else:

@@ -67,7 +67,7 @@ def eliminate_common_subexpressions(
     """
     check_policy(policy)
     start = time.perf_counter()
-    own = _own_graph(g)
+    own = _own_graph(g, "eliminate_common_subexpressions")
     recurse = recurse and policy == "safe"
     if own is not None:
         result = _run(own, recurse, policy, explain, provenance)

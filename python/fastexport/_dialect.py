@@ -236,7 +236,10 @@ def _target_type(at: _Place) -> Fault:
 
 
 def _no_value(at: _Place) -> Fault:
-    message = f"'{at.node}' has no meta['val']; set it to what the node gives: a FakeTensor, a TensorMeta or the like"
+    message = (
+        f"'{at.node}' has no meta['val']; set it to what the node gives: a FakeTensor, a TensorMeta or the like, "
+        "or run the pass refresh_fake_tensors"
+    )
     return fault("FX305", at.node, message)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastexport import _core
+from fastexport._arguments import list_of
 from fastexport._collecting import no_collection
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule, subgraphs_of
@@ -272,6 +273,7 @@ def diff(a: Any, b: Any, *, meta: Sequence[str] = ("val",), names: bool = True) 
     """
     if isinstance(meta, str):
         raise TypeError(f"meta must be a tuple of keys, such as ({meta!r},), not a str")
+    meta = list_of("meta", meta, "keys")
     first, second = _side_of(a), _side_of(b)
     graphs = _Graphs(tuple(meta), names)
     with no_collection():

@@ -91,7 +91,10 @@ def loads(data: bytes | bytearray | memoryview) -> Graph | ExportedProgram:
         ...
         fastexport.FormatError: no document of a graph: its format is None, not 'fastexport.graph'
     """
-    raw = bytes(memoryview(data))
+    try:
+        raw = bytes(memoryview(data))
+    except TypeError:
+        raise TypeError(f"loads() takes the bytes that dumps() gave, not {type(data).__name__}") from None
     if raw[:2] == b"PK":
         return load(raw)
     try:

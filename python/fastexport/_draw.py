@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
+from fastexport._arguments import check_graph, check_text, whole
+
 Format = Literal["svg", "dot"]
 Engine = Literal["own", "graphviz"]
 
@@ -45,7 +47,7 @@ def draw(
         The text of the picture.
 
     Raises:
-        TypeError: g is none of these.
+        TypeError: g is none of these, or an option is of another type.
         FormatError: g is a file that is damaged, or no exported program.
         ValueError: an option is none of those it may be, the path ends as that of another kind of file, or the
             subgraphs, each counted wherever it is run, are more than 100,000.
@@ -65,12 +67,15 @@ def draw(
     """
     name = None if path is None else os.fsdecode(path)
     kind = format or format_of(name)
-    _check(depth, kind, engine, timeout)
+    _check(kind, engine, timeout)
+    depth = whole("depth", depth, 1)
+    check_text("module", module)
     from fastexport._collecting import no_collection
     from fastexport._levels import levels_of
     from fastexport._program import load_if_file
 
     source = load_if_file(g)
+    check_graph("draw", source, files=True)
     with no_collection():
         levels = levels_of(source, fold=fold, max_items=max_items, module=module)
         level = levels.root if module is None else levels.at(module)
@@ -103,12 +108,12 @@ def format_of(path: str | None) -> Format:
     return "dot" if ending in (".dot", ".gv") else "svg"
 
 
-def _check(depth: int, kind: str, engine: str, timeout: float) -> None:
+def _check(kind: str, engine: str, timeout: float) -> None:
     if kind not in ("svg", "dot"):
         raise ValueError(f'format is "svg" or "dot", not {kind!r}')
     if engine not in ("own", "graphviz"):
         raise ValueError(f'engine is "own" or "graphviz", not {engine!r}')
-    if depth < 1:
-        raise ValueError(f"depth is at least 1, not {depth}")
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
     if not timeout > 0:
         raise ValueError(f"timeout is more than 0, not {timeout}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fastexport._arguments import check_graph, list_of
 from fastexport._graph import Graph
 from fastexport._provenance import propagate_meta as take_meta
 
@@ -45,6 +46,7 @@ def erase_nodes(graph: Any, nodes: Iterable[Any]) -> None:
 
     Raises:
         RuntimeError: a node has a user that does not come before it, or is of another graph. Nothing is erased then.
+        TypeError: something is no node, or graph is no graph.
 
     >>> import operator
     >>> g = Graph()
@@ -55,7 +57,9 @@ def erase_nodes(graph: Any, nodes: Iterable[Any]) -> None:
     >>> list(g.nodes)
     [x]
     """
-    nodes = list(nodes)
+    nodes = _checked("erase_nodes", graph, "nodes", nodes, "nodes")
+    for node in nodes:
+        _check_node("nodes", node)
     if not isinstance(graph, Graph):
         from fastexport import _torch
 
@@ -91,7 +95,7 @@ def replace_all_uses(
 
     Raises:
         ValueError: a node is of another graph, or erased, or propagate_meta is none of these. Nothing is replaced then.
-        AttributeError: something is no node.
+        TypeError: something is no pair of nodes, or graph is no graph.
         Exception: what delete_user_cb raises; the pairs before are replaced then.
 
     >>> import operator
@@ -103,7 +107,12 @@ def replace_all_uses(
     >>> a.args, observed.args
     ((pos,), (x,))
     """
-    pairs = [(old, new) for old, new in pairs]
+    pairs = _checked("replace_all_uses", graph, "pairs", pairs, "pairs of nodes")
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"pairs is a list of pairs of nodes, (old, new); one is {pair!r}")
+        for node in pair:
+            _check_node("pairs", node)
     for node in (node for pair in pairs for node in pair):
         if node.graph is not graph or node._erased:
             raise ValueError(f"node '{node}' is {'erased' if node._erased else 'a node of another graph'}")
@@ -141,6 +150,7 @@ def insert_nodes(graph: Any, insertions: Iterable[Insertion | Sequence[Any]]) ->
     Raises:
         ValueError: an anchor or argument is no node of the graph, or a target is wrong for its opcode. The graph has
             the nodes it had then.
+        TypeError: something is no insertion, or graph is no graph.
 
     >>> import operator
     >>> g = Graph()
@@ -149,7 +159,7 @@ def insert_nodes(graph: Any, insertions: Iterable[Insertion | Sequence[Any]]) ->
     >>> insert_nodes(g, [Insertion(out, operator.neg, (x,)), Insertion(out, operator.pos, (x,), name="same")])
     [neg, same]
     """
-    wanted = [item if isinstance(item, Insertion) else Insertion(*item) for item in insertions]
+    wanted = [_insertion(item) for item in _checked("insert_nodes", graph, "insertions", insertions, "Insertion")]
     if not isinstance(graph, Graph):
         from fastexport import _torch
 
@@ -169,3 +179,26 @@ def insert_nodes(graph: Any, insertions: Iterable[Insertion | Sequence[Any]]) ->
     finally:
         point.__exit__(None, None, None)
     return made
+
+
+# ---- what is given
+
+
+def _checked(function: str, graph: Any, name: str, items: Iterable[Any], what: str) -> list[Any]:
+    check_graph(function, graph)
+    return list_of(name, items, what)
+
+
+def _check_node(name: str, node: Any) -> None:
+    if not hasattr(node, "users") or not hasattr(node, "op"):
+        raise TypeError(f"{name} holds what is no node: {node!r}")
+
+
+def _insertion(item: Any) -> Insertion:
+    if isinstance(item, Insertion):
+        return item
+    if not isinstance(item, tuple | list) or not 2 <= len(item) <= len(Insertion._fields):
+        raise TypeError(
+            f"insertions is a list of Insertion, or of tuples in its order, (anchor, target, ...), not of {item!r}"
+        )
+    return Insertion(*item)

@@ -60,11 +60,13 @@ class FileReport(NamedTuple):
         path: of the file.
         findings: all of it, errors and warnings.
         unreadable: whether the system could not read it; the finding is the reason.
+        opened: whether it could be opened and read; else only the findings are known of it, and all of them count.
     """
 
     path: str
     findings: list[Finding]
     unreadable: bool = False
+    opened: bool = True
 
     @property
     def status(self) -> Literal["clean", "findings", "unreadable"]:
@@ -97,21 +99,23 @@ def check_file(
         progress: called with the bytes done and all bytes, for each entry whose checksum was checked.
     """
     from fastexport._program import open_archive
-    from fastexport._remote import is_url
+    from fastexport._remote import is_url, said_by
 
     name = os.fspath(path)
+    opened = False
     try:
         archive = open_archive(name if data is None else data)
+        opened = True
         return FileReport(name, _findings(archive, model, level, weights, progress))
     except FormatError as error:
         faults = error.faults or [Fault("FX101", error.kind, True, error.entry, error.json_path, None, str(error))]
-        return FileReport(name, list(map(Finding, faults)), isinstance(error, FileError))
+        unreadable = isinstance(error, FileError)
+        return FileReport(name, list(map(Finding, faults)), unreadable, opened and not unreadable)
     except Exception as error:
         if not isinstance(error, OSError | MemoryError) and not is_url(name):
             raise  # of a URL, fsspec and what it asks may raise anything
-        why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
-        fault = Fault("FX105", "io", True, None, None, None, why)
-        return FileReport(name, [Finding(fault)], True)
+        fault = Fault("FX105", "io", True, None, None, None, said_by(error, name))
+        return FileReport(name, [Finding(fault)], unreadable=True, opened=False)
 
 
 def _findings(archive: Archive, model: str | None, level: Level, weights: bool, progress: Any) -> list[Finding]:

@@ -644,13 +644,16 @@ class Graph(_core.Graph, Displayed):
         return draw(self, path, **options)
 
     def print_tabular(self, file: Any = None) -> None:
-        """Print the nodes as a table of opcode, name, target, args and kwargs.
+        """Print the nodes as a table of opcode, name, target, args and kwargs; what does not show as an escape.
 
         Args:
             file: where to print to; sys.stdout when None.
         """
+        from fastexport._terminal import one_line
+
         head: tuple[str, ...] = ("opcode", "name", "target", "args", "kwargs")
-        rows = [head, *((n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in self.nodes)]
+        nodes = ((n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in self.nodes)
+        rows = [head, *(tuple(map(one_line, texts)) for texts in nodes)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         rows.insert(1, tuple("-" * width for width in widths))
         for row in rows:

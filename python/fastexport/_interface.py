@@ -431,6 +431,8 @@ def remove_output(program: ExportedProgram, which: str | int) -> None:
         if which not in names:
             raise ValueError(f"the program has no output {which!r}; its outputs are {', '.join(map(str, names))}")
         index = names.index(which)
+    elif not isinstance(which, int):
+        raise TypeError(f"which is the name or number of an output, not {which!r}")
     elif -len(names) <= which < len(names):
         index = which % len(names)
     else:

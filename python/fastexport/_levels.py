@@ -38,6 +38,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastexport._arguments import whole
 from fastexport._graph import Graph
 from fastexport._node_facts import NodeFacts, Result, Weight, class_name, graph_of, prefixes
 from fastexport._tree import all_graphs, check_count
@@ -269,12 +270,11 @@ def levels_of(g: Any, *, fold: bool = True, max_items: int = 150, module: str | 
         module: a path that gets a level even when it is that of a single call, or of a module that only holds others.
 
     Raises:
-        TypeError: g is none of these.
+        TypeError: g is none of these, or max_items no whole number.
         RecursionError: a graph stands below itself.
         ValueError: max_items is less than 2, or the subgraphs are too many.
     """
-    if max_items < 2:
-        raise ValueError(f"max_items is at least 2, not {max_items}")
+    max_items = whole("max_items", max_items, 2)
     wanted = "" if module is None else module.rpartition("/")[2]
     graph = graph_of(g)
     all_graphs(graph)  # it has an end

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from fastexport._arguments import check_mapping, list_of
 from fastexport._interface import _USER, _has_node, _new_placeholder, _signature, _Spec
 from fastexport._program import _is_text
 from fastexport._signature import _INPUT_KINDS, _OUTPUT_KINDS, InputKind, OutputKind
@@ -170,6 +171,7 @@ class _Lift:
 
 def lift_constants(program: ExportedProgram, values: Mapping[str, Any] | None) -> list[str]:
     """See `ExportedProgram.lift_constants`."""
+    check_mapping("values", values)
     inputs, outputs = _signature(program)
     placeholders = program.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(inputs):
@@ -256,6 +258,7 @@ def _set_inputs(program: ExportedProgram, inputs: list[_Input], outputs: list[_S
 
 def unlift_constants(program: ExportedProgram, names: Collection[str] | None) -> list[Node]:
     """See `ExportedProgram.unlift_constants`."""
+    names = None if names is None else list_of("names", names, "names of weights and constants")
     inputs, outputs = _signature(program)
     placeholders = program.graph.find_nodes(op="placeholder")
     lifted = {spec[4] for spec in inputs if spec[0] in _LIFTED}

@@ -86,6 +86,19 @@ def keep_program(path: str | bytes | os.PathLike[str]) -> None:
         raise FileExistsError(f"{name} is a .pt2 file, which is not overwritten: write to another, or remove it first")
 
 
+def refuse_url(path: str | bytes) -> None:
+    """See that a file could be at a path: only files are written.
+
+    Raises:
+        OSError: it is a URL. A file here whose name looks like one is none.
+    """
+    from fastexport._remote import is_url
+
+    name = os.fsdecode(path)
+    if is_url(name) and not os.path.isdir(os.path.dirname(name) or os.curdir):
+        raise OSError(errno.EROFS, "a URL can be read, but not written: write a file, and copy it there", name)
+
+
 def _target_of(path: str) -> str | None:
     """The file whose place is taken; None of a pipe, a device or a stream, which is written to."""
     import stat
@@ -97,6 +110,7 @@ def _target_of(path: str) -> str | None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
+        refuse_url(path)
         mode = stat.S_IFDIR if path.endswith(os.sep) else stat.S_IFREG
     else:
         if stat.S_ISREG(mode) and not os.access(path, os.W_OK):

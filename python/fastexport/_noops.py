@@ -76,7 +76,7 @@ def remove_noops(
         {'view': "removed: its operand has this shape already; 'x' takes its place"}
     """
     start = time.perf_counter()
-    own = _own_graph(g)
+    own = _own_graph(g, "remove_noops")
     noted = True if provenance is None else provenance
     if own is not None:
         result = _run(own, recurse, signed_zeros, explain, noted)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any
 
+from fastexport._arguments import list_of
 from fastexport._core import Node
 from fastexport._loaded import loaded
 from fastexport._passes import _own_graph
@@ -68,11 +69,20 @@ def get_source_partitions(
         >>> [found.nodes for found in get_source_partitions(g, [operator.add])[operator.add]]
         [[add]]
     """
-    return _index_of(graph).find(list(wanted_sources), filter_fn)
+    index = _index_of("get_source_partitions", graph)
+    return index.find(list_of("wanted_sources", wanted_sources, "functions, classes and names"), filter_fn)
 
 
 def check_subgraphs_connected(subgraph1: SourcePartition, subgraph2: SourcePartition) -> bool:
-    """Whether a node of the second partition uses one of the first."""
+    """Whether a node of the second partition uses one of the first.
+
+    Raises:
+        TypeError: one is no partition, as `get_source_partitions` finds them.
+    """
+    for partition in (subgraph1, subgraph2):
+        if not hasattr(partition, "source") or not hasattr(partition, "nodes"):  # torch's has them, too
+            kind = type(partition).__name__
+            raise TypeError(f"check_subgraphs_connected() takes two partitions of get_source_partitions(), not {kind}")
     second = set(subgraph2.nodes)
     return any(user in second for node in subgraph1.nodes for user in node.users)
 
@@ -107,6 +117,7 @@ def find_sequential_partitions(
         >>> [[p.nodes for p in found] for found in find_sequential_partitions(g, ["neg", "pos"])]
         [[[neg], [pos]]]
     """
+    partition_types = list_of("partition_types", partition_types, "functions, classes and names")
     same = _equivalents() if include_functional_equivalent else ()
     groups = [[kind, *(other for group in same if kind in group for other in group)] for kind in partition_types]
     taken: set[Any] = set()
@@ -116,7 +127,7 @@ def find_sequential_partitions(
         taken.update(group)
     if not groups:
         return [()]
-    index = _index_of(gm)
+    index = _index_of("find_sequential_partitions", gm)
     return sequences([[p for found in index.find(group, filter_fn).values() for p in found] for group in groups])
 
 
@@ -142,8 +153,8 @@ def _equivalents() -> list[tuple[Any, ...]]:
     ]
 
 
-def _index_of(graph: Any) -> Index:
-    own = _own_graph(graph)
+def _index_of(function: str, graph: Any) -> Index:
+    own = _own_graph(graph, function)
     if own is not None:
         return Index(own, Node, SourcePartition, _in_order)
     import torch.fx

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fastexport._arguments import check_graph
 from fastexport._errors import LintFault
 from fastexport._graph import Graph, Policy, check_policy
 from fastexport._loaded import loaded
@@ -16,8 +17,18 @@ if TYPE_CHECKING:
     from fastexport._pass_log import PassLog, Step
 
 
-def _own_graph(g: Any) -> Graph | None:
-    """The graph when it is one of ours, or that of a module or program of ours."""
+def _own_graph(g: Any, function: str | None = None) -> Graph | None:
+    """The graph when it is one of ours, or that of a module or program of ours.
+
+    Args:
+        g: what was given.
+        function: what it was given to, which takes torch's, too.
+
+    Raises:
+        TypeError: a function is named, and g is neither ours nor torch's.
+    """
+    if function is not None:
+        check_graph(function, g)
     if isinstance(g, Graph):
         return g
     # Where the module of a class was never imported, g is none of it.
@@ -62,7 +73,7 @@ def eliminate_dead_code(
         TypeError: g is none of these.
     """
     check_policy(policy)
-    own = _own_graph(g)
+    own = _own_graph(g, "eliminate_dead_code")
     if own is not None:
         return own.eliminate_dead_code(
             is_impure_node, keep_random=keep_random, recurse=recurse, policy=policy, explain=explain
@@ -93,7 +104,7 @@ def eliminate_getitems(
         A `PassResult`; ``replaced`` tells the node in the place of each removed one.
     """
     check_policy(policy)
-    own = _own_graph(g)
+    own = _own_graph(g, "eliminate_getitems")
     if own is not None:
         return own.eliminate_getitems(recurse=recurse, policy=policy, provenance=provenance)
     from fastexport import _torch
@@ -120,7 +131,7 @@ def lint(g: Any, *, all: bool = False) -> list[LintFault]:
         LintError: there is a fault and ``all`` is false. It is a RuntimeError, and for a target of the wrong type a
             ValueError, as in torch.fx.
     """
-    own = _own_graph(g)
+    own = _own_graph(g, "lint")
     if own is not None:
         return own.lint(all=all)
     from fastexport import _torch
@@ -198,7 +209,7 @@ def run_passes(
     except TypeError:
         raise TypeError(f"passes must be a list of names and functions, not {type(passes).__name__}") from None
     chain = _pass_log.Chain([_find_pass(item, policy, provenance) for item in passes], log)
-    own = _own_graph(g)
+    own = _own_graph(g, "run_passes")
     if own is not None:
         return chain.run(own if own.owning_module is g else g, check=check, bisect=bisect)
     if all(isinstance(item, str) and item in _RECORDED for item in passes) and not check and not bisect:

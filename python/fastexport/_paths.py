@@ -105,6 +105,7 @@ def _is_linked_folder(name: str) -> bool:
 
 
 def _expand_url(url: str, suffix: str) -> Iterator[str]:
+    """The files that a URL names, each by one of the same chain: `simplecache::` before it, `::x.zip` behind it."""
     fs, path = import_fsspec(url).core.url_to_fs(url)
     if any(char in path for char in "*?["):
         found = sorted(fs.glob(path))
@@ -113,4 +114,6 @@ def _expand_url(url: str, suffix: str) -> Iterator[str]:
     else:
         yield url
         return
-    yield from (fs.unstrip_protocol(name) for name in found)
+    links = url.split("::")
+    at = next((i for i, link in enumerate(links) if "://" in link), len(links) - 1)  # of the path that is looked into
+    yield from ("::".join([*links[:at], fs.unstrip_protocol(name), *links[at + 1 :]]) for name in found)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from fastexport import _core
+from fastexport._arguments import check_mapping
 from fastexport._display import Displayed
 from fastexport._errors import Fault, Faults, FormatError, VerifyError, format_error, naming
 from fastexport._graph import Graph
@@ -196,7 +197,7 @@ class ExportedProgram(ProgramPasses, Displayed):
         entry = self._program.sample_inputs
         if entry is None or takes_other_inputs(self) or not self._storages[entry].nbytes:
             return None
-        return load_example_inputs(_core.Archive(self._storages[entry]), entry=entry)
+        return load_example_inputs(self._storages[entry], entry=entry)
 
     @property
     def dialect(self) -> str:
@@ -329,7 +330,7 @@ class ExportedProgram(ProgramPasses, Displayed):
         if self._weights.changed or self._constants.changed:
             from fastexport._state import with_changes
 
-            faults = with_changes(faults, self)
+            faults = with_changes(faults, self, strict=strict)
         if dialect is None and "fastexport._verifier" not in sys.modules:  # so nobody has defined a dialect
             return faults
         from fastexport._verifier import with_dialects
@@ -641,6 +642,7 @@ class ExportedProgram(ProgramPasses, Displayed):
         """
         from fastexport._torch_api import from_export
 
+        check_mapping("decomp_table", decomp_table)
         table = None if decomp_table is None else dict(decomp_table)
         return from_export(self.to_torch().run_decompositions(table))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastexport._graph import Graph
@@ -50,7 +50,7 @@ def propagate_shapes(g: Any, *args: Any, fake_mode: Any = None, explain: bool = 
 
         Shapes(module, fake_mode, reached).propagate(*values)
 
-    return _propagate("propagate_shapes", g, args, run, ("tensor_meta", "type", "unbacked_bindings"), explain)
+    return _propagate("propagate_shapes", g, args, run, ("tensor_meta", "type", "unbacked_bindings"), explain, False)
 
 
 def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = False) -> PassResult:
@@ -58,7 +58,8 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = F
 
     Args:
         g: as for `propagate_shapes`.
-        mode: the FakeTensorMode; None: that of the fake tensors in the meta of the placeholders, or else a new one.
+        mode: the FakeTensorMode; None: that of the fake tensors in the meta of the placeholders, or else a new one; for
+            a program of a file with symbols that of the program that `to_torch` gives, so that symbols stay the same.
         *args: tensors, fake or not, one for each placeholder of a graph, or for each input that a caller gives to a
             program; none: what the meta of the placeholders tells.
         explain: tell what was noted at each node.
@@ -68,7 +69,9 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = F
 
     Raises:
         TypeError: g is none of these.
-        ValueError: an input is neither given nor told by meta, or a program takes another number of inputs.
+        ValueError: an input is neither given nor told by meta, or a program takes another number of inputs; or the
+            graph of a file has symbols that only its program knows.
+        VerifyError: a program of a file with symbols has errors.
         Exception: what a node raises.
 
     Source: FakeTensorProp in torch/fx/passes/fake_tensor_prop.py of torch 2.13, which does it; here it goes into
@@ -87,11 +90,9 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = F
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        from fastexport._torch_propagation import FakeTensors
+        from fastexport._torch_propagation import FakeTensors, mode_of
 
-        chosen = mode
-        for value in values if chosen is None else ():
-            chosen = chosen or getattr(value, "fake_mode", None)
+        chosen = mode or mode_of(values)
         if chosen is None:
             # Sizes are numbers; loops ask for an environment all the same.
             chosen = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
@@ -99,7 +100,7 @@ def refresh_fake_tensors(g: Any, mode: Any = None, *args: Any, explain: bool = F
             values = [_tensor_like(value) if isinstance(value, TensorMeta) else value for value in values]
         FakeTensors(module, chosen, reached).propagate(*values)
 
-    return _propagate("refresh_fake_tensors", g, args or None, run, ("val", "unbacked_bindings"), explain)
+    return _propagate("refresh_fake_tensors", g, args or None, run, ("val", "unbacked_bindings"), explain, mode is None)
 
 
 def _tensor_like(meta: TensorMeta) -> Any:
@@ -120,22 +121,33 @@ def _propagate(
     run: Callable[[Any, list[Any], set[Any]], None],
     keys: tuple[str, ...],
     explain: bool,
+    keep_symbols: bool,
 ) -> PassResult:
+    """keep_symbols: those of a file, such as u0, are the same afterwards, as its ranges name them."""
     start = time.perf_counter()
-    own = _own_graph(g)
+    own = _own_graph(g, name)
     if own is None:
         from fastexport import _adapter
 
         with _adapter.native_edit(g) as native:
-            result = _propagate(name, native, args, run, keys, explain)
+            result = _propagate(name, native, args, run, keys, explain, keep_symbols)
     else:
         of_program = own is not g and hasattr(g, "graph_signature")
         graph, values = own, _program_inputs(g, args) if of_program else args
-        module = _module_of(graph)
+        keep_symbols = keep_symbols and graph._file_version is not None and not _are_fake(values)
+        is_rebuilt = keep_symbols and of_program and _has_symbols(graph)
         if values is None:
-            values = [_told(node) for node in graph.nodes if node.op == "placeholder"]
+            values = [_told(node, with_symbols=is_rebuilt) for node in graph.nodes if node.op == "placeholder"]
+        if is_rebuilt:
+            from fastexport._torch_propagation import rebuilt
+
+            module, values = rebuilt(g, values)
+        else:
+            module = _module_of(graph)
         taking = _Taking(keys, of_program, {} if explain else None)
         run(module, list(values), taking.reached)
+        if keep_symbols and not is_rebuilt:
+            _refuse_symbols(name, taking.reached)
         result = PassResult(name, taking.over(graph, module, ""), reasons=taking.reasons)
     result.seconds = time.perf_counter() - start
     return result
@@ -153,14 +165,59 @@ def _module_of(graph: Graph) -> Any:
     return owner.to_fx() if owner.graph is graph else graph.to_fx(owner.to_fx())
 
 
-def _told(node: Any) -> Any:
+def _has_symbols(graph: Graph) -> bool:
+    """Whether a value in a graph of a file depends on symbols, here or below."""
+    return any(map(_is_symbolic, (value for node in graph.nodes for value in _flat(node.meta.get("val"))))) or any(
+        map(_has_symbols, (graph.subgraphs or {}).values())
+    )
+
+
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, SymInt | SymFloat | SymBool) or (isinstance(value, TensorMeta) and bool(value.symbols))
+
+
+def _are_fake(values: Any) -> bool:
+    """Whether the caller gives fake tensors, and so a mode."""
+    from fastexport._torch_propagation import mode_of
+
+    return mode_of(values or ()) is not None
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _refuse_symbols(name: str, reached: set[Any]) -> None:
+    """See that a run has not made symbols, which might have the names of others in the file.
+
+    Raises:
+        ValueError: it has.
+    """
+    from fastexport._torch_values import facts_of
+
+    for node in reached:
+        if any(_is_symbolic(facts_of(value)) for value in _flat(node.meta.get("val"))):
+            raise ValueError(
+                f"{name}: what the node {node.name!r} gives depends on data, and only the program knows by which "
+                "symbol the file calls it; give the program, not its graph"
+            )
+
+
+def _told(node: Any, *, with_symbols: bool) -> Any:
+    """What the meta of an input says of it."""
     value = node.meta.get("val")
     if value is None and "val" not in node.meta:
         raise ValueError(f"the input {node.name!r} has no meta['val']; give the inputs")
-    if any(isinstance(size, SymInt | SymFloat | SymBool) for size in getattr(value, "shape", (value,))):
+    if not with_symbols and any(
+        isinstance(size, SymInt | SymFloat | SymBool) for size in getattr(value, "shape", (value,))
+    ):
         raise ValueError(
-            f"the input {node.name!r} is {value}, of a size that is a symbol of the file; give the inputs, or do this "
-            "to the program of torch that to_torch() gives"
+            f"the input {node.name!r} is {value}, of a size that is a symbol of the file; give the inputs, or the "
+            "program of the graph and no mode"
         )
     return value
 
@@ -228,8 +285,11 @@ class _Taking:
         if key not in noted or (self._of_program and key == "val" and node.op == "output"):
             return False
         value = noted[key]
-        if key == "val" and graph._file_version is not None:
-            value = _as_file_meta(value, node.meta.get("val"))
+        if graph._file_version is not None:
+            if key == "unbacked_bindings":  # a file says them by its values
+                return False
+            if key == "val":
+                value = _as_file_meta(value, node.meta.get("val"))
         if _is_same(node.meta.get(key), value):
             return False
         node.meta[key] = value
@@ -248,7 +308,10 @@ def _as_file_meta(value: Any, old: Any) -> Any:
         known = old if isinstance(old, (list, tuple)) and len(old) == len(value) else [None] * len(value)
         return tuple(map(_as_file_meta, value, known))
     if not hasattr(value, "dtype") or not hasattr(value, "stride"):
-        return value
+        from fastexport._torch_values import facts_of
+
+        number = facts_of(value)
+        return value if number is None else number
     meta = TensorMeta.of(value)
     return meta.replace(requires_grad=old.requires_grad) if isinstance(old, TensorMeta) else meta
 

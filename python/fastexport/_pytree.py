@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fastexport._arguments import check_mapping
 from fastexport._loaded import loaded
 from fastexport._tree_nodes import (
     NAMED_TUPLE,
@@ -366,6 +367,11 @@ def match_inputs(in_spec: TreeSpec, args: Sequence[Any], kwargs: Mapping[str, An
         ...
         ValueError: the inputs do not fit the program: at args[1]: expected a list of 2, got a list of 1
     """
+    if not isinstance(in_spec, TreeSpec):
+        raise TypeError(f"match_inputs() takes a TreeSpec as in_spec, not {type(in_spec).__name__}")
+    if not isinstance(args, Sequence) or isinstance(args, str | bytes):
+        raise TypeError(f"match_inputs() takes a tuple as args, not {type(args).__name__}")
+    check_mapping("kwargs", kwargs)
     spec = in_spec.resolve()
     _check_shape_of_call(spec)
     if len(args) != spec.child(0).num_children:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -48,11 +49,55 @@ def open_file_of(url: str) -> Any:
     return import_fsspec(url).open(url, "rb")
 
 
+# ---- what file systems say ----
+
+_NUMBERS = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+    ConnectionResetError: errno.ECONNRESET,
+    TimeoutError: errno.ETIMEDOUT,
+    MemoryError: errno.ENOMEM,
+}
+
+
+def said_by(error: BaseException, place: str) -> str:
+    """What an error says of a file, in a line and without the place; where it is but the place, what caused the error.
+
+    Args:
+        error: what opening or reading the file has raised; fsspec's have often no more than the path.
+        place: the path or URL, which stands before the words wherever they are shown.
+
+    >>> said_by(FileNotFoundError("/zoo/m.pt2"), "memory://zoo/m.pt2")
+    'No such file or directory'
+    """
+    told = _words(error, place)
+    if not told and error.__cause__ is not None:
+        told = _words(error.__cause__, place)
+    number = next((number for kind, number in _NUMBERS.items() if isinstance(error, kind)), None)
+    return told or (type(error).__name__ if number is None else os.strerror(number))
+
+
+def _words(error: BaseException, place: str) -> str:
+    """What it says beyond the place, or nothing."""
+    told, status, message = (getattr(error, name, None) for name in ("strerror", "status", "message"))
+    if isinstance(told, str) and told:
+        return " ".join(told.splitlines())
+    if isinstance(status, int) and isinstance(message, str):  # of aiohttp, an answer of a server
+        return f"{message} ({status})".lstrip()
+    text = " ".join(str(error).splitlines()).removeprefix(place).lstrip(": ")
+    return "" if f"/{place}".endswith("/" + text.strip("'\"").lstrip("/")) else text
+
+
 # ---- files read by ranges ----
 
 
 class RemoteFile:
     """A file of fsspec of which only those ranges are fetched that are asked for; what Archive reads from.
+
+    A server that knows of no ranges sends the whole file in the place of one, which is kept then.
 
     Args:
         system, path: of the file.
@@ -68,6 +113,7 @@ class RemoteFile:
         self._path = path
         self._options = options
         self._block = 0, memoryview(b"")  # what was fetched last, and where it starts
+        self._whole: memoryview | None = None
         self._ahead = _AHEAD
         self._expected: list[tuple[int, int]] = []
         self._starts: list[int] = []  # of the ranges that were expected, in their order
@@ -118,6 +164,8 @@ class RemoteFile:
         return self._block[1][:length]
 
     def _fetch(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
+        if self._whole is not None:
+            return [self._whole[start:end] for start, end in ranges]
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         parts = self._system.cat_ranges([self._path] * len(ranges), starts, ends, on_error="raise", **self._options)
         return [self._checked(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True)]
@@ -126,6 +174,9 @@ class RemoteFile:
         if isinstance(part, BaseException):  # older versions of fsspec give what they should raise
             raise part
         data = memoryview(part)
+        if data.nbytes == self.size != end - start:
+            self._whole = data
+            return data[start:end]
         if data.nbytes != end - start:
             raise OSError(f"{self._path}: {data.nbytes} bytes came where bytes {start} to {end} were asked for")
         return data

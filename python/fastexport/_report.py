@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fastexport._arguments import check_graph, findings_of, list_of
 from fastexport._html import escape
 
 _SCRIPTS = ("data.js", "colours.js", "layout.js", "view.js", "picture.js", "panel.js", "search.js", "page.js")
@@ -63,8 +64,14 @@ def report(
 
     given = [g] if other is None else [g, other]
     known = map(_name_of, given, ("program",) if other is None else ("before", "after"))
+    names = list_of("names", names, "str")
     names = [*names, *list(known)[len(names) :]]
-    page = report_html(*map(load_if_file, given), findings=findings, fold=fold, names=names)
+    if findings is not None:
+        findings = findings_of(findings)
+    programs = [load_if_file(one) for one in given]
+    for program in programs:
+        check_graph("report", program, files=True)
+    page = report_html(*programs, findings=findings, fold=fold, names=names)
     if path is not None:
         from fastexport._new_file import write_file
 

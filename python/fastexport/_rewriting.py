@@ -150,6 +150,8 @@ def replace_pattern_with_filters(
         FastExportError: a filter or the callback has edited what was to be replaced.
     """
     check_policy(policy)
+    if pattern is None:
+        raise TypeError("pattern is a graph, module, program or function, not None")
     if replacement is None and replacement_callback is None:
         raise ValueError("give a replacement, or a replacement_callback")
     if match_filters is not None and (

@@ -17,6 +17,7 @@ from fastexport import _core
 from fastexport._errors import FormatError, naming
 from fastexport._interface import calls_text, takes_other_inputs
 from fastexport._loaded import loaded
+from fastexport._new_file import refuse_url
 from fastexport._program import ExportedProgram, _is_text
 from fastexport._state import OpaqueValue, TensorDict
 
@@ -130,6 +131,7 @@ def write_parts(path_or_file: Any, parts: list[tuple[str, Source]]) -> None:
     """
     if isinstance(path_or_file, str | bytes | os.PathLike):
         path = os.fspath(path_or_file)
+        refuse_url(path)
         with naming(path, is_written=True):
             _core.write_archive(path, _root(path), parts)
         return
@@ -219,13 +221,30 @@ def _model_json(program: ExportedProgram) -> Source:
     """The document: the file's own where nothing changed."""
     core = program._program
     if program._calls is not None or not core.is_unchanged(program.graph):
-        text = core.write(program.graph, calls_text(program))
-        if program._guards is not None:
-            text = json.dumps({**json.loads(text), "guards_code": program._guards}).encode()
+        text = _with_changes(program, core.write(program.graph, calls_text(program)))
         is_edited = program.graph._version != program.graph._file_version
         if is_edited or text != core.canonical():
             return text
     return core.archive, core.model_entry
+
+
+def _with_changes(program: ExportedProgram, text: bytes) -> bytes:
+    """A document with the guards of today, and without ranges of symbols that went with their nodes."""
+    gone = [name for name, _, _, is_used in program._program.ranges() if is_used and _is_gone(name, text)]
+    if program._guards is None and not gone:
+        return text
+    document = json.loads(text)
+    for name in gone:
+        del document["range_constraints"][name]
+    if program._guards is not None:
+        document["guards_code"] = program._guards
+    return json.dumps(document).encode()
+
+
+def _is_gone(name: str, text: bytes) -> bool:
+    """Whether a key of a range is a symbol that no expression of a document has."""
+    spellings = (f"Symbol('{name}'", f'Symbol(\\"{name}\\"')
+    return name.isidentifier() and not any(spelling.encode() in text for spelling in spellings)
 
 
 def _changed_parts(program: ExportedProgram, extras: Mapping[str, bytes] | None) -> list[tuple[str, Source]]:

@@ -72,7 +72,7 @@ def sort_topologically(g: Any, *, stable: bool = True, recurse: bool = True, pol
     """
     check_policy(policy)
     start = time.perf_counter()
-    own = _own_graph(g)
+    own = _own_graph(g, "sort_topologically")
     sort = _sort_native if own is not None else _sort_torch
     modified = sort(g if own is None else own, not stable, policy == "safe", recurse)
     return PassResult("sort_topologically", modified, seconds=time.perf_counter() - start)

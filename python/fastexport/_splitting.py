@@ -11,10 +11,12 @@ from __future__ import annotations
 import copy
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from fastexport import _core
+from fastexport._arguments import list_of
 from fastexport._core import Node
 from fastexport._errors import LintError, LintFault
 from fastexport._graph import Graph, Policy, check_policy
@@ -76,7 +78,7 @@ def outline(
             %add : [num_users=1] = call_function[target=operator.add](args = (%x, %x), kwargs = {})
             return add
     """
-    return _fuse(g, [nodes], [name], always_return_tuple, policy, "outline")
+    return _fuse(g, [list_of("nodes", nodes, "nodes")], [name], always_return_tuple, policy, "outline")
 
 
 def fuse(
@@ -100,10 +102,8 @@ def fuse(
     Raises:
         LintError, ValueError: as `outline`; or a node is in two groups.
     """
-    try:
-        groups = [list(group) for group in partitions]
-    except TypeError as error:
-        raise TypeError(f"partitions must be groups of nodes, such as lists, not {partitions!r}: {error}") from None
+    what = "groups of nodes"
+    groups = [list_of("a group of partitions", group, "nodes") for group in list_of("partitions", partitions, what)]
     names = [f"{prefix}{i}" for i in range(len(groups))]
     return _fuse(g, groups, names, always_return_tuple, policy, "fuse")
 
@@ -118,6 +118,7 @@ def _fuse(
     options = _Options(names, as_tuple, policy == "safe", pass_name)
     if groups:
         on_native(
+            pass_name,
             g,
             lambda graph, own: _outline(
                 graph, [list(dict.fromkeys(map(own, group))) for group in groups], options, removed, added
@@ -126,14 +127,15 @@ def _fuse(
     return PassResult(pass_name, bool(groups), removed=removed, added=added, seconds=time.perf_counter() - start)
 
 
-def on_native(g: Any, work: Callable[[Graph, Callable[[Any], Any]], None]) -> None:
+def on_native(function: str, g: Any, work: Callable[[Graph, Callable[[Any], Any]], None]) -> None:
     """Work on a graph of ours: g's own, or one whose changes are done to torch's.
 
     Args:
+        function: what g was given to.
         g: what is worked on.
         work: is given the graph, and a function that tells what a node of g is in it.
     """
-    own = _own_graph(g)
+    own = _own_graph(g, function)
     if own is not None:
         work(own, lambda node: node)
         if isinstance(own.owning_module, GraphModule) and own.owning_module.graph is own:
@@ -213,8 +215,12 @@ def _check_group(graph: Graph, name: str, nodes: list[Any]) -> None:
     for node in nodes:
         if isinstance(node, Node) and node.op in _BORDERS:
             raise ValueError(f"{node.name!r} is an input or output of the graph, which can't go into a subgraph")
-    if name in (graph.subgraphs or {}) or _is_taken(graph.owning_module, name):
+    if _has_name(graph, name):
         raise ValueError(f"the name {name!r} is taken; give another")
+
+
+def _has_name(graph: Graph, name: str) -> bool:
+    return name in (graph.subgraphs or {}) or _is_taken(graph.owning_module, name)
 
 
 def _is_taken(owner: Any, name: str) -> bool:
@@ -322,7 +328,8 @@ def split(
         g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.GraphModule.
         callback: tells, for each node that computes something, which part it goes into: any key; None: it stays. Inputs
             and attributes stay, too, and are passed to the parts.
-        partition_affix: goes into the names, ``submod_<affix>_<key>``.
+        partition_affix: goes into the names, ``submod_<affix>_<key>``; None: they are ``submod_<key>``, or where one of
+            those is taken ``submod_split_<key>``: torch.export calls subgraphs of its own so.
         tuple_return: let each part return a tuple though it has one result only.
         policy: as for `outline`.
 
@@ -371,15 +378,24 @@ def split(
             key = callback(asked)
             if key is not None:
                 groups.setdefault(key, []).append(node)
-    affix = f"{partition_affix}_" if partition_affix is not None else ""
-    keys = {f"submod_{affix}{key}": key for key in groups}
-    if len(keys) < len(groups):
-        raise ValueError("two keys of parts have the same text, and so would their names")
+    keys = _named_parts(graph, groups, partition_affix)
     partitions = {name: [node.name for node in groups[key]] for name, key in keys.items()}
     if groups:
         options = _Options(list(keys), tuple_return, policy == "safe", "split")
         _outline(graph, list(groups.values()), options, [], [])
     return Split(_result_of(g, graph), partitions, keys)
+
+
+def _named_parts(graph: Graph, groups: Collection[Any], affix: str | None) -> dict[str, Any]:
+    """The keys of parts by the names that the parts get."""
+    own = chain(("", "split_"), (f"split{i}_" for i in count(2)))
+    for each in own if affix is None else (f"{affix}_",):
+        found = {f"submod_{each}{key}": key for key in groups}
+        if affix is not None or not any(_has_name(graph, name) for name in found):
+            break
+    if len(found) < len(groups):
+        raise ValueError("two keys of parts have the same text, and so would their names")
+    return found
 
 
 def _result_of(g: Any, graph: Graph) -> Any:
@@ -437,7 +453,7 @@ def inline(g: Any, which: Callable[[str], bool] | None = None, *, recurse: bool 
     """
     start = time.perf_counter()
     job = _Inlining(which, recurse)
-    on_native(g, lambda graph, _: job.run(graph))
+    on_native("inline", g, lambda graph, _: job.run(graph))
     return PassResult(
         "inline",
         bool(job.removed),

@@ -130,7 +130,7 @@ def unpickled(storages: Storages, entry: str) -> dict[str, Any]:
     """The tensors of an entry that torch.save wrote, as older files have them; nothing is called."""
     from fastexport._unpickle import load_state_dict
 
-    return dict(load_state_dict(_core.Archive(storages[entry]), entry=entry))
+    return dict(load_state_dict(storages[entry], entry=entry))
 
 
 class TensorVerbs:
@@ -361,7 +361,7 @@ def as_parameter(tensor: Tensor, requires_grad: bool) -> Tensor:
 # ---- what a verifier has to say of changes -------------------------------------------------------
 
 
-def with_changes(faults: Iterable[Fault], program: ExportedProgram) -> list[Fault]:
+def with_changes(faults: Iterable[Fault], program: ExportedProgram, *, strict: bool) -> list[Fault]:
     """The faults of a program, whose weights were checked as the file has them, for the weights as they are now."""
     kept = list(faults)
     for state, which in ((program.state_dict, "weights"), (program.constants, "constants")):
@@ -370,7 +370,7 @@ def with_changes(faults: Iterable[Fault], program: ExportedProgram) -> list[Faul
         kept = [f for f in kept if f.entry != config or not f"{f.json_path}.".startswith(stale)]
     there = {node for node, name, state in _changed_inputs(program) if name in state}
     kept = [fault for fault in kept if fault.code != "FX401" or fault.node not in there]
-    return kept + list(_faults_of_changes(program))
+    return kept + list(_faults_of_changes(program)) + (list(_faults_of_names(program)) if strict else [])
 
 
 def _changed_inputs(program: ExportedProgram) -> Iterator[tuple[str, str, TensorDict]]:
@@ -399,6 +399,18 @@ def _faults_of_changes(program: ExportedProgram) -> Iterator[Fault]:
         if wrong:
             message = f"the new value of {name!r} {wrong}"
             yield Fault("FX501", "payload", True, None, None, node, message)
+
+
+def _faults_of_names(program: ExportedProgram) -> Iterator[Fault]:
+    """Of weights and constants that were assigned under a name that no input has; it may be a misspelled one."""
+    from fastexport._errors import Fault
+
+    inputs = {spec.target for spec in program.graph_signature.input_specs}
+    for state, what in ((program.state_dict, "weight"), (program.constants, "constant")):
+        for name in state:
+            if name in state.changed and name not in inputs and name not in program._inputs.unlifted:
+                message = f"no input stands for the {what} {name!r}; it is stored for nothing"
+                yield Fault("FX501", "payload", False, None, None, None, message)
 
 
 def _difference(value: Any, meta: Any) -> str | None:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from fastexport import _core
+from fastexport._arguments import check_graph
 from fastexport._graph import Graph
 from fastexport._graph_module import GraphModule
 from fastexport._naming import pretty
-from fastexport._program import ExportedProgram, load
+from fastexport._program import ExportedProgram, load_if_file
 from fastexport._records import Record
 from fastexport._summary import size_text
 from fastexport._tables import Column, Table, Tabular
@@ -232,23 +233,23 @@ def stats(*programs: Any) -> Stats | StatsTable:
     """
     if not programs:
         raise TypeError("stats() takes one program or more")
-    found = [_stats(*_opened(program)) for program in programs]
+    found = [_stats(*_opened("stats", program)) for program in programs]
     return found[0] if len(found) == 1 else StatsTable(found)
 
 
-def _opened(g: Any) -> tuple[str, Graph, Any]:
-    """The name of what is given, its graph, and the program or module that has the weights, or None."""
+def _opened(function: str, g: Any) -> tuple[str, Graph, Any]:
+    """The name of what a function is given, its graph, and the program or module that has the weights, or None."""
     if isinstance(g, ExportedProgram):
         return "program", g.graph, g
     if isinstance(g, Graph):
         return "graph", g, None
     if isinstance(g, GraphModule):
         return "graph", g.graph, g
-    kind = type(g).__module__.partition(".")[0]
-    if kind == "torch" or hasattr(g, "graph"):
-        return _from_torch(g)
-    program = load(g, verify=False)
-    return os.fsdecode(g) if isinstance(g, str | os.PathLike) else "program", program.graph, program
+    program = load_if_file(g)
+    if program is not g:
+        return os.fsdecode(g) if isinstance(g, str | os.PathLike) else "program", program.graph, program
+    check_graph(function, g, files=True)
+    return _from_torch(g)
 
 
 def _from_torch(g: Any) -> tuple[str, Graph, Any]:
@@ -417,5 +418,5 @@ def summary(program: Any, *, depth: int | None = 3) -> Summary:
         raise TypeError(f"depth is an int or None, not {depth!r}")
     if depth is not None and depth < 0:
         raise ValueError(f"depth is a number from 0 on, not {depth}")
-    _, graph, owner = _opened(program)
+    _, graph, owner = _opened("summary", program)
     return Summary(module_tree(graph, owner), depth)

@@ -1,7 +1,7 @@
 """What a Tensor becomes elsewhere: numpy arrays, torch tensors, lists; and tensors made of arrays.
 
-`fastexport._core.Tensor` calls `to_numpy`, `to_torch` and `to_list` for its methods. numpy, ml_dtypes and torch are
-imported only when one of these needs them.
+`fastexport._core.Tensor` calls `to_numpy`, `to_torch`, `to_list` and `to_item` for its methods. numpy, ml_dtypes and
+torch are imported only when one of these needs them.
 """
 
 from __future__ import annotations
@@ -240,6 +240,23 @@ def to_list(tensor: _core.Tensor) -> Any:
     if not tensor.numel and math.prod(tensor.shape[: tensor.shape.index(0)]) > _MOST_EMPTY_LISTS:
         raise ValueError(f"a tensor of shape {tensor.shape} has no elements, only empty lists, and too many of them")
     return _nested(iter(_numbers(tensor.dtype.name, tensor.tobytes(), tensor.numel)), tensor.shape)
+
+
+def to_item(tensor: _core.Tensor) -> Any:
+    """The only element of a tensor as a Python number.
+
+    Raises:
+        ValueError: it has several elements, or none.
+        FormatError: the file is damaged.
+
+    Example:
+        >>> import array
+        >>> to_item(from_array(array.array("f", [2])))
+        2.0
+    """
+    if tensor.numel != 1:
+        raise ValueError(f"a Tensor of {tensor.numel} elements is no single number; tolist() gives them all")
+    return _numbers(tensor.dtype.name, tensor.tobytes(), 1)[0]
 
 
 # ---- tensors from arrays ----

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fastexport._arguments import check_mapping
+
 if TYPE_CHECKING:
     from fastexport._torch_source import TorchProgram
 
@@ -100,4 +102,5 @@ def export_for_inference(
     """
     from fastexport import _torch_source
 
+    check_mapping("decomp_table", decomp_table)
     return _torch_source.export_for_inference(mod, args, kwargs, decomp_table=decomp_table, **options)

@@ -82,14 +82,25 @@ def to_torch_with(
         return build.program(root) if build.named and build.reader.has_all_symbols() else None
 
 
+def graph_module(ep: ExportedProgram) -> torch.fx.GraphModule:
+    """The program's own graph as torch's, for who computes values anew: nodes may have none yet. See `to_torch`."""
+    if not _torch_export.FAST:
+        return to_torch(ep).graph_module
+    check_program(ep, with_values=False)
+    _refuse_pickles(ep)
+    with no_collection():
+        return _Build(ep, _tensors(ep.state_dict, False), _tensors(ep.constants, False), None).root()
+
+
 # ---- what torch would execute ----------------------------------------------------------------------------------------
 
 
-def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> list[Fault]:
+def check_program(ep: ExportedProgram, allow: Collection[str] = (), *, with_values: bool = True) -> list[Fault]:
     """See that torch may have a program.
 
     Args:
         allow: what tree specs may have imported, as "module:name".
+        with_values: whether each node must have a value.
 
     Returns:
         What was noted without being an error.
@@ -100,8 +111,10 @@ def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> list[Faul
             write into code as a name is none.
     """
     found = ep._check(strict=False, limit=None)
-    if any(fault.is_error for fault in found):
-        raise_faults([fault for fault in found if fault.is_error])
+    lacking = set() if with_values else _without_value(ep.graph)
+    errors = [fault for fault in found if fault.is_error and not (fault.code == "FX305" and fault.node in lacking)]
+    if errors:
+        raise_faults(errors)
     for fault in map(Fault._make, ep._program.faults):
         if fault.kind == "guard":
             raise ValueError(f"torch would run this: {fault.message}")
@@ -109,6 +122,12 @@ def check_program(ep: ExportedProgram, allow: Collection[str] = ()) -> list[Faul
         if entry.get("signature"):
             _check_call(entry["fqn"], entry["signature"], allow)
     return found
+
+
+def _without_value(graph: Graph) -> set[str]:
+    """The names of nodes without a value, here and below."""
+    names = {node.name for node in graph.nodes if node.meta.get("val") is None}
+    return names.union(*map(_without_value, (graph.subgraphs or {}).values()))
 
 
 def _check_call(module: str, signature: Mapping[str, Any], allow: Collection[str]) -> None:

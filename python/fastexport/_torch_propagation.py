@@ -7,13 +7,16 @@ runs: with fake tensors all, else one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp
+
+if TYPE_CHECKING:
+    from fastexport._program import ExportedProgram
 
 # The higher-order operators that take any function for a graph.
 RUNNING = frozenset({"cond", "map_impl", "while_loop", "wrap_with_autocast", "wrap_with_set_grad_enabled"})
@@ -77,3 +80,30 @@ class FakeTensors(_Deep, FakeTensorProp):
     def _below(self, target: str) -> _Below:
         module: Any = self.fetch_attr(target)
         return _Below(FakeTensors(module, self.mode, self.reached).propagate_dont_convert_inputs)
+
+
+def mode_of(values: Iterable[Any]) -> Any:
+    """The mode of the first fake tensor, or None."""
+    modes = (getattr(value, "fake_mode", None) for value in values if isinstance(value, torch.Tensor))
+    return next((mode for mode in modes if mode is not None), None)
+
+
+def rebuilt(program: ExportedProgram, inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
+    """The module of a program of a file with symbols, whose values know them, and what it takes.
+
+    Args:
+        program: it is not changed. Its nodes may lack values, but not its inputs.
+        inputs: tensors, of the sizes that they have, and what the program tells.
+    """
+    from fastexport._torch_program import OUR_VALUES, graph_module
+
+    module = graph_module(program)
+    told = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+    mode = mode_of(told)
+
+    def known(value: Any, told: Any) -> Any:
+        if isinstance(value, OUR_VALUES):
+            return told
+        return mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) and mode else value
+
+    return module, list(map(known, inputs, told))

@@ -67,7 +67,7 @@ def trim_interfaces(g: Any, *, inputs: bool = False) -> PassResult:
         if own:
             removed.extend(_erase_unused(graph, graph.find_nodes(op="placeholder")))
 
-    on_native(g, work)
+    on_native("trim_interfaces", g, work)
     modified = changes[0] or bool(removed)
     return PassResult("trim_interfaces", modified, removed=removed, seconds=time.perf_counter() - start)
 

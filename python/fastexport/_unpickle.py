@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastexport import _core
 from fastexport._dtypes import Device, DType, Layout, dtype_named
-from fastexport._errors import FormatError, format_error
+from fastexport._errors import FileError, FormatError, format_error
 
 _Buffer = bytes | bytearray | memoryview | _core.Storage
 
@@ -677,6 +678,21 @@ def _open(source: Archive | _Buffer, entry: str | None) -> Archive:
     raise _error(message, entry)
 
 
+@contextmanager
+def _inside(entry: str | None) -> Iterator[None]:
+    """Faults of an archive that is an entry of another name that entry, and in their words their own."""
+    try:
+        yield
+    except FormatError as error:
+        if entry is None or error.entry == entry or isinstance(error, FileError):
+            raise
+        faults = [
+            fault._replace(entry=entry, message=f"{fault.entry}: {fault.message}" if fault.entry else fault.message)
+            for fault in error.faults
+        ]
+        raise format_error([tuple(fault) for fault in faults]) from error
+
+
 def _prefix_of(names: Iterable[str], entry: str | None) -> str:
     """What stands before data.pkl: nothing, where the archive's names are below its top folder."""
     found = [name for name in names if name == "data.pkl" or (name.endswith("/data.pkl") and name.count("/") == 1)]
@@ -709,14 +725,15 @@ def load_value(source: Archive | _Buffer, *, entry: str | None = None, limits: P
         >>> load_value(file.getvalue())
         {'weight': Tensor(shape=(3, 4), dtype=torch.float32, 48 bytes)}
     """
-    archive = _open(source, entry)
-    sizes = {item[0]: item[1] for item in archive.entries()}
-    prefix = _prefix_of(sizes, entry)
-    order = f"{prefix}byteorder"
-    if order in sizes and (sizes[order] != len(b"little") or archive.read(order) != b"little"):
-        raise _error("its numbers are not little-endian", entry, "unsupported")
-    _check_size(sizes[f"{prefix}data.pkl"], limits, entry)
-    return _run(archive.read(f"{prefix}data.pkl"), limits, _Storages(archive, sizes.keys(), prefix).load, entry)
+    with _inside(entry):
+        archive = _open(source, entry)
+        sizes = {item[0]: item[1] for item in archive.entries()}
+        prefix = _prefix_of(sizes, entry)
+        order = f"{prefix}byteorder"
+        if order in sizes and (sizes[order] != len(b"little") or archive.read(order) != b"little"):
+            raise _error("its numbers are not little-endian", entry, "unsupported")
+        _check_size(sizes[f"{prefix}data.pkl"], limits, entry)
+        return _run(archive.read(f"{prefix}data.pkl"), limits, _Storages(archive, sizes.keys(), prefix).load, entry)
 
 
 def load_pickle(data: _Buffer, *, entry: str | None = None, limits: PickleLimits = DEFAULT_LIMITS) -> Any:

@@ -1,7 +1,7 @@
 """Where in memory, or in a file, tensors have their elements, and how much many of them take together.
 
-What holds, and is tested: no byte counts twice, but those of tensors with gaps that lie in each other's gaps in part; what
-tensors take together depends neither on their order nor on what was looked at before.
+What holds, and is tested: no byte counts twice, but those of tensors with gaps that lie in each other's gaps in part;
+what tensors take together depends neither on their order nor on what was looked at before.
 """
 
 from __future__ import annotations

@@ -291,9 +291,11 @@ def open_weights(
         ...     print(list(f.keys()), f.get_tensor("fc.bias"), f.metadata())
         ['fc.weight', 'fc.bias'] Tensor(shape=(3,), dtype=torch.float32, 12 bytes) {'note.txt': 'sample linear'}
     """
+    from fastexport._arguments import check_mapping
     from fastexport._errors import naming
     from fastexport._program import open_archive
 
+    check_mapping("limits", limits)
     with naming(path_or_file):
         archive = open_archive(path_or_file, limits)
         return WeightsFile(archive, model, mmap=mmap, checksums=checksums, framework=framework)

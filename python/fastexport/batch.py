@@ -31,6 +31,7 @@ from fastexport._errors import Fault, FileError, FormatError
 from fastexport._loaded import loaded
 from fastexport._paths import expand_paths, listed
 from fastexport._program import LIMITS, ExportedProgram, Level, load, open_archive
+from fastexport._remote import said_by
 
 if TYPE_CHECKING:
     from fastexport._stats import Stats
@@ -146,17 +147,17 @@ def name_of(source: Any) -> str:
     return f"<{type(source).__name__}>"
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, name: str) -> str:
     """The reason that an exception tells, in one line; where it is no sentence of its own, its class before it."""
-    told = error.strerror if isinstance(error, OSError) else None
-    is_told = bool(told) and isinstance(told, str)
     try:
-        text = " ".join(str(told if is_told else error).splitlines())
+        own = " ".join(str(error).splitlines())
+        text = said_by(error, name) if isinstance(error, OSError | FormatError) else own
     except Exception:  # of a user's class
-        text = ""
-    text = text or "no reason is told"
-    is_reason = is_told or type(error) is OSError or isinstance(error, FormatError)
-    return text if is_reason else f"{type(error).__name__}: {text}"  # those of fsspec have but a path
+        return f"{type(error).__name__}: no reason is told"
+    of_system = isinstance(error, OSError) and (isinstance(error.strerror, str) or text not in own)
+    if of_system or type(error) is OSError or isinstance(error, FormatError):
+        return text
+    return f"{type(error).__name__}: {text or 'no reason is told'}"
 
 
 def faults_of(archive: _core.Archive, model: str | None, level: Level, weights: bool) -> list[Fault]:
@@ -223,11 +224,11 @@ def check_one(
         if isinstance(failure, FileError) and on_error == "raise":
             raise
         faults = failure.faults or [Fault("FX101", failure.kind, True, failure.entry, None, None, str(failure))]
-        error = _why(failure) if isinstance(failure, FileError) else None
+        error = _why(failure, name) if isinstance(failure, FileError) else None
     except Exception as failure:
         if on_error == "raise":
             raise
-        error = _why(failure)
+        error = _why(failure, name)
         if isinstance(failure, OSError):
             faults = [Fault("FX105", "io", True, None, None, None, error)]
     return CheckReport(name, tuple(faults), error, time.perf_counter() - start)
@@ -241,6 +242,8 @@ def _check_level(level: Any) -> None:
 def _check_options(model: Any, limits: Mapping[str, int] | None) -> None:
     if model is not None and not isinstance(model, str):
         raise TypeError(f"model is the name of one, or None, not {model!r}")
+    if limits is not None and not isinstance(limits, Mapping):
+        raise TypeError(f"limits are a dict of numbers by name, or None, not {limits!r}")
     for name in limits or ():
         if name not in LIMITS:
             raise ValueError(f"there is no limit {name!r}")
@@ -272,7 +275,7 @@ def stats_one(
     except Exception as failure:
         if on_error == "raise":
             raise
-        error = _why(failure)
+        error = _why(failure, name)
     return StatsReport(name, found, error, time.perf_counter() - start)
 
 
@@ -451,8 +454,13 @@ def _mapped(
         raise ValueError("give an executor or a map, not both")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(f"an executor has a method submit, as that of concurrent.futures; {executor!r} has none")
-    if chunksize < 1 or (pending is not None and pending < 1):
-        raise ValueError("chunksize and pending are numbers from 1 on")
+    if map is not None and not callable(map):
+        raise TypeError(f"a map is called with a function and an iterable; {map!r} can't be called")
+    for name, number in ("chunksize", chunksize), ("pending", 1 if pending is None else pending):
+        if not isinstance(number, int):
+            raise TypeError(f"{name} is a number, not {number!r}")
+        if number < 1:
+            raise ValueError(f"{name} is a number from 1 on, not {number}")
     total = len(items) if isinstance(items, Sequence) else None
     chunks = _chunks(items, chunksize, list if unsent is None else _Chunk)
     call = partial(_call, function, unsent)
@@ -484,7 +492,7 @@ class _Packed(NamedTuple):
         try:
             return pickle.loads(self.data)
         except Exception as error:
-            return _Unsent(self.name, _why(error))
+            return _Unsent(self.name, _why(error, self.name))
 
 
 class _Chunk(list[Any]):
@@ -502,7 +510,8 @@ def _packed(item: Any) -> _Packed | _Unsent:
     try:
         return _Packed(name_of(item), pickler.dumps(item))
     except Exception as error:
-        return _Unsent(name_of(item), _why(error))
+        name = name_of(item)
+        return _Unsent(name, _why(error, name))
 
 
 def _chunks(items: Iterable[Any], size: int, kind: type[list[Any]]) -> Iterator[list[Any]]:
@@ -640,6 +649,8 @@ class _Window(Generic[_R]):
 
     def _start(self, chunk: list[Any]) -> None:
         future = self._executor.submit(self._call, chunk, os.urandom(16))
+        if not callable(getattr(future, "result", None)):
+            raise TypeError(f"submit() of an executor gives a future, with a method result; it gave {future!r}")
         self._futures[future] = None
         if not self._in_order:
             future.add_done_callback(self._done.put)

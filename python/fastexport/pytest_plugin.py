@@ -97,7 +97,7 @@ class _Check(pytest.Item):
             finding
             for finding in report.findings
             if (finding.fault.is_error or finding.fault.code.startswith(fail_on))
-            and not finding.fault.code.startswith(ignored)
+            and not (report.opened and finding.fault.code.startswith(ignored))
         ]
         if failures:
             raise _Found(_described(report._replace(findings=failures)))
@@ -156,6 +156,7 @@ def golden_graph(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
     """A function that compares the text of a graph or program with a file, and fails when they differ.
 
     ``golden_graph(name, graph)``: the file is ``golden/NAME.txt`` beside the test; ``--fastexport-update`` writes it.
+    The graph is one of fastexport or torch.fx, a module that has one, a program, or the path of a .pt2 file.
     """
     folder = request.path.parent / str(request.config.getini("fastexport_golden"))
 
@@ -173,10 +174,20 @@ def golden_graph(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
     return check
 
 
-def _text_of(graph: Any) -> str:
+def _text_of(given: Any) -> str:
     """The text of a graph, of ours or of torch.fx; of a program its signature too."""
-    parts = [str(getattr(graph, "graph", graph)).strip()]
-    signature = getattr(graph, "graph_signature", None)
+    from fastexport._graph import Graph
+    from fastexport._loaded import loaded
+
+    program = _opened(given)
+    graph, torchs = getattr(program, "graph", program), loaded("torch.fx")
+    if not isinstance(graph, Graph if torchs is None else Graph | torchs.Graph):
+        raise TypeError(
+            "golden_graph takes a graph, a module or a program, of fastexport or torch, or the path of a .pt2 file, "
+            f"not {type(given).__name__}"
+        )
+    parts = [str(graph).strip()]
+    signature = getattr(program, "graph_signature", None)
     parts += [] if signature is None else [str(signature).strip()]
     return "\n\n".join(parts) + "\n"
 

@@ -550,7 +550,7 @@ static void test_new_subgraph(void)
     fe_error err;
     pt2_graph inner = {.name = "body", .core = graph_of("a; return a")};
     pt2_graph *subgraphs[] = {&inner};
-    pt2_node_text values[] = {{NULL, NULL, false}, {TENSOR, NULL, true}};
+    pt2_node_text values[] = {{.value = NULL}, {.value = TENSOR, .given = true}};
 
     inner.texts = values;
     inner.text_count = 2;
@@ -587,6 +587,33 @@ static void test_new_subgraph(void)
     root->subgraph_count = 0;
     fe_graph_free(inner.core);
     close_program(&o);
+}
+
+/* What the document says of a value that was taken out of meta is not written. */
+static void test_removed_values(void)
+{
+    static const struct {
+        const char *sample, *node, *text;
+    } nodes[] = {
+        {"current/linear", "relu", "FX305 relu: nothing tells what it returns"},
+        {"current/linear", "x", "FX305 x: nothing tells what this input is"},
+        {"current/multi_out", "topk", "FX305 topk: nothing tells what it returns"},
+        {"current/cond_", "cond", "FX305 cond: nothing tells what it returns"},
+        {"current/dynamic", "add_1", "FX305 add_1: nothing tells what it returns"},
+    };
+
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        opened o;
+        open_sample(&o, nodes[i].sample);
+        uint32_t id = node(core_of(&o), nodes[i].node);
+        give(&o, id, NULL, "{}");
+        texts[id].removed = true;
+        const char *said = refused(&o);
+        if (!strstr(said, nodes[i].text))
+            printf("%s: %s\n", nodes[i].node, said);
+        CHECK(strstr(said, nodes[i].text));
+        close_program(&o);
+    }
 }
 
 static void test_refused(void)
@@ -807,6 +834,7 @@ int main(int argc, char **argv)
     RUN(test_changed_target);
     RUN(test_subgraph);
     RUN(test_new_subgraph);
+    RUN(test_removed_values);
     RUN(test_refused);
     RUN(test_refused_outputs);
     RUN(test_refused_getitems);

@@ -42,7 +42,7 @@ def _text(name: str) -> str:
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"a number from 0 on is wanted, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a number from 0 to 999999999 is wanted, not {text!r}")
     return int(text)
 
 

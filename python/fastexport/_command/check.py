@@ -24,10 +24,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help='files, folders or patterns; "-" is standard input')
     parser.add_argument("--strict", action="store_true", help="also what torch's exporter would not have written")
     parser.add_argument("--no-weights", action="store_true", help="don't read the weights to check their CRCs")
-    parser.add_argument("--select", metavar="CODES", help="only findings whose code starts so: FX1,FX301")
+    parser.add_argument(
+        "--select",
+        metavar="CODES",
+        help="only findings whose code starts so: FX1,FX301; a file that can't be opened is told of anyhow",
+    )
     parser.add_argument("--ignore", metavar="CODES", help="no findings whose code starts so")
     parser.add_argument(
-        "--fail-on", metavar="WHAT", help="exit 1 also for warnings: all (warning), or by code (FX304,FX502)"
+        "--fail-on", metavar="WHAT", help='exit 1 also for warnings: "warning" for all, or codes (FX304,FX502)'
     )
     parser.add_argument("--exit-zero", action="store_true", help="exit 0 in spite of findings")
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing about files without findings")
@@ -104,16 +108,16 @@ class _Rules:
         """See that each code that was named begins one that there is."""
         from fastexport import _core
 
-        for prefix in (*self._select, *self._ignore, *self._fail_on):
+        given = {"--select": self._select, "--ignore": self._ignore, "--fail-on": self._fail_on}
+        for option, prefix in ((option, prefix) for option, prefixes in given.items() for prefix in prefixes):
             if not any(code.startswith(prefix) for code in _core.fault_kinds()):
-                raise Refused(f"no code begins with {prefix!r}; `fastexport explain` lists them")
+                word = ', and "warning" is the word for all' if option == "--fail-on" else ""
+                raise Refused(f"{option}: no code begins with {prefix!r}{word}; `fastexport explain` lists the codes")
 
     def applied(self, reports: Iterable[FileReport]) -> Iterator[FileReport]:
         """The reports with the findings that count."""
         for report in reports:
-            wanted = (
-                report if report.unreadable else report._replace(findings=list(filter(self._counts, report.findings)))
-            )
+            wanted = report._replace(findings=list(filter(self._counts, report.findings))) if report.opened else report
             if report.unreadable:
                 self.code = UNREADABLE
             elif self.code == CLEAN and not self._exit_zero and any(map(self._fails, wanted.findings)):

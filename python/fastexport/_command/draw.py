@@ -11,6 +11,8 @@ from fastexport._command.files import open_program
 from fastexport._command.output import check_output
 from fastexport._terminal import complain, write, write_markup
 
+_MOST_LEVELS = 100  # no program has more
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb."""
@@ -18,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", help="the picture, .svg or .dot, instead of stdout (-)")
     parser.add_argument("--format", choices=("svg", "dot"), help="by default what the name of OUT says, else svg")
     parser.add_argument(
-        "--depth", metavar="N", type=int, default=1, help="levels of modules that are shown, 1 to 100 (default: 1)"
+        "--depth", metavar="N", type=_depth, default=1, help="levels of modules that are shown, 1 to 100 (default: 1)"
     )
     parser.add_argument("--module", metavar="PATH", help="draw this module, or subgraph, only")
     parser.add_argument("--no-fold", action="store_true", help="draw each of the modules that look the same")
@@ -34,6 +36,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="stop Graphviz after so many seconds, or never: inf (default: 20)",
     )
     add_model(parser)
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal() or len(text) > 3 or not 1 <= int(text) <= _MOST_LEVELS:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {_MOST_LEVELS} is wanted, not {text!r}")
+    return int(text)
 
 
 def run(options: Any) -> int:

@@ -9,12 +9,13 @@ FOUND = 1  # findings, or a difference
 UNREADABLE = 2  # wrong usage, or a file that can't be read
 INTERNAL = 3  # an error of our own
 INTERRUPTED = 130  # as a shell tells of what Ctrl-C has ended
+NO_READER = 141  # as it tells of what SIGPIPE has ended: the output was not read to its end
 
 _FEW = 12  # names that a message lists
 
 EPILOG = (
     "Exit codes: 0 clean or same, 1 findings or different, 2 usage or unreadable file, 3 internal error, "
-    "130 interrupted."
+    "130 interrupted, 141 the reader of the output has gone."
 )
 
 

@@ -96,13 +96,13 @@ def reason_of(error: Exception, path: str, *, is_read: bool = True) -> str:
     Args:
         is_read: whether the file is there to be checked.
     """
+    from fastexport._remote import said_by
+
     if isinstance(error, FileError) and error.faults:
         return error.faults[0].message
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
     faults = error.faults if isinstance(error, FormatError | VerifyError) else []
     errors = [fault for fault in faults if fault.is_error]
     if errors:
         how = ", which `fastexport check` lists" if is_read and isinstance(error, FormatError) else ""
         return f"{errors[0]} (and {len(errors) - 1} more{how})" if errors[1:] else str(errors[0])
-    return str(error).removeprefix(path) or type(error).__name__
+    return said_by(error, path)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fastexport._command.exits import CLEAN, INTERNAL, INTERRUPTED, UNREADABLE, Refused
+from fastexport._command.exits import INTERNAL, INTERRUPTED, NO_READER, UNREADABLE, Refused
 from fastexport._command.output import closed
 
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reader_gone(error: BrokenPipeError) -> int:
-    """The reader of our output has gone, as `head` does; of another output than stdout that is an error."""
+    """The reader of our output has gone, as `head` does: no word of it. Of an output that was named it is an error."""
     from fastexport._command.output import is_stdout
     from fastexport._terminal import complain
 
@@ -88,7 +88,7 @@ def _reader_gone(error: BrokenPipeError) -> int:
         complain(_words_of(error))
         return UNREADABLE
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLEAN
+    return NO_READER
 
 
 def _words_of(error: Exception) -> str:
@@ -98,13 +98,19 @@ def _words_of(error: Exception) -> str:
     if not isinstance(error, OSError) or isinstance(error, FastExportError):
         return str(error)
     has_path = error.filename is not None and error.strerror
-    return f"{os.fsdecode(error.filename) or repr('')}: {error.strerror}" if has_path else str(error)
+    if has_path:
+        return f"{os.fsdecode(error.filename) or repr('')}: {error.strerror}"
+    return error.strerror or str(error)
 
 
 def _run(argv: Sequence[str]) -> int:
     from fastexport._command.verbs import parser
 
-    options = parser(argv).parse_args(argv)
+    try:
+        options = parser(argv).parse_args(argv)
+    except SystemExit:
+        sys.stdout.flush()  # help that can't be written is an error, as all output
+        raise
     if getattr(options, "output_file", None) in (None, "-"):
         code: int = options.run(options)
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from fastexport._command.exits import EPILOG, UNREADABLE
 
@@ -93,11 +93,24 @@ class _Parser(argparse.ArgumentParser):
         lines = "".join(f"  fastexport {example}\n" for example in self.examples)
         return super().format_help() + notes + (f"\nExamples:\n{lines}" if lines else "")
 
+    def print_help(self, file: Any = None) -> None:  # argparse's keeps quiet about what it can't write
+        print(self.format_help(), end="", file=file)
+
     def error(self, message: str) -> NoReturn:
         from fastexport._terminal import one_line
 
         self.print_usage(sys.stderr)
         self.exit(UNREADABLE, f"{self.prog}: error: {one_line(message)}\n")
+
+
+class _Version(argparse.Action):
+    """--version; argparse's own keeps quiet about what it can't write."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from fastexport import __version__
+
+        print(f"fastexport {__version__}")
+        parser.exit()
 
 
 def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -106,15 +119,13 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     Args:
         argv: what is to be parsed: only a verb that it names is asked for its arguments.
     """
-    from fastexport import __version__
-
     whole = _Parser(
         prog="fastexport",
         formatter_class=_Formatter,
         description="Open, check, compare and change .pt2 files of torch.export, without torch.",
         epilog=EPILOG,
     )
-    whole.add_argument("--version", action="version", version=f"fastexport {__version__}")
+    whole.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     group = whole.add_subparsers(title="verbs", metavar="VERB", required=True, prog="fastexport")
     for verb in VERBS:
         description = f"{verb.help[0].upper()}{verb.help[1:]}."

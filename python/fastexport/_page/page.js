@@ -2,7 +2,7 @@
 
 const KEYS = [
   ["/", "search"], ["↑ ↓ ← →", "go to a neighbour"], ["Enter", "open or close"], ["+  −", "open, close"],
-  ["Shift +  Shift −", "open, close everything"], ["[  ]", "leaf through repeated modules"], ["Esc", "to the module around"],
+  ["*  _", "open, close everything"], ["[  ]", "leaf through repeated modules"], ["Esc", "to the module around"],
   ["n  p", "next, previous finding or change"], ["f  0", "fit into the window"], ["i  o", "zoom in, out"], ["c", "colour by something else"],
   ["s  Shift s", "save the picture as SVG, as PNG"], ["?", "these keys"],
 ];
@@ -170,11 +170,18 @@ class Page {
 
   openAll(isOpen) {
     for (const view of this.views) {
-      for (const level of view.program.levels) {
-        level.layout = null;
-        for (const item of level.items) if (canOpen(item)) item.open = isOpen;
+      const change = () => {
+        for (const level of view.program.levels) {
+          level.layout = null;
+          for (const item of level.items) if (canOpen(item)) item.open = isOpen;
+        }
+        if (!isOpen) openLone(view.level);
+      };
+      if (view.selected) {
+        view.keep(view.selected, change);
+        continue;
       }
-      if (!isOpen) openLone(view.level);
+      change();
       view.fit();
     }
   }
@@ -370,9 +377,10 @@ class Page {
       S: () => this.save("png"),
       "]": () => item?.members.length > 1 && this.step(item, 1),
       "[": () => item?.members.length > 1 && this.step(item, -1),
-      "+": () => (event.shiftKey && event.code !== "BracketRight" && event.location !== 3 ? this.openAll(true) : this.openOne(item, true)),
-      "=": () => this.openOne(item, true),
+      "+": () => this.openOne(item, true),
+      "=": () => this.openOne(item, true), // where + takes Shift
       "-": () => this.openOne(item, false),
+      "*": () => this.openAll(true),
       _: () => this.openAll(false),
       ...(isCanvas ? {
         Enter: () => item && canOpen(item) && this.toggle(item),

@@ -109,15 +109,28 @@ class View {
     this.go({ x: width / 2 - (box.x + box.w / 2) * scale, y: top - box.y * scale, scale }, isJump);
   }
 
-  // Keep an item where it is on the screen while `change` opens or closes something.
+  // Keep an item where it is on the screen while `change` opens or closes something; where that hides it, what it is in.
   keep(item, change) {
-    const before = this.boxOf(item);
+    const around = [item];
+    while (around.at(-1).level.owner) around.push(around.at(-1).level.owner);
+    const places = around.map((one) => this.boxOf(one));
     change();
-    const after = this.boxOf(item);
-    if (before === null || after === null) return;
+    const shown = around.findIndex((one) => this.boxOf(one) !== null);
+    const [before, after] = [places[shown], this.boxOf(around[shown])];
+    if (before === null) {
+      this.reach(around[shown]);
+      return;
+    }
+    cancelAnimationFrame(this.gliding);
     const { scale } = this.at;
-    this.at.x += (before.x + before.w / 2 - after.x - after.w / 2) * scale;
-    this.at.y += (before.y - after.y) * scale;
+    const x = this.at.x + (before.x + before.w / 2 - after.x - after.w / 2) * scale;
+    const y = this.at.y + (before.y - after.y) * scale;
+    const [left, top] = [x + after.x * scale, y + after.y * scale];
+    this.at = {
+      x: x + intoSight(left, after.w * scale, this.canvas.clientWidth),
+      y: y + intoSight(top, after.h * scale, this.canvas.clientHeight),
+      scale,
+    };
     this.draw();
   }
 
@@ -228,6 +241,13 @@ class View {
     else if (found?.button) this.on.step(found.item, found.button === "next" ? 1 : -1);
     else this.on.select(found?.item ?? null);
   }
+}
+
+// How far to move what begins at `start` and is out of sight: as little as shows it, or of much its beginning.
+function intoSight(start, length, room) {
+  const edge = 40;
+  if (start + length > edge && start < room - edge) return 0;
+  return (start < edge ? edge : Math.max(edge, room - edge - length)) - start;
 }
 
 // The innermost item at a point of a layout.

@@ -48,8 +48,10 @@ def to_json(g: Any, path: str | os.PathLike[str] | None = None, *, name: str = "
     >>> nodes[1]["incomingEdges"]
     [{'sourceNodeId': 'x', 'sourceNodeOutputId': '0', 'targetNodeInputId': '0'}]
     """
+    from fastexport._arguments import check_graph
     from fastexport.model_explorer._graphs import collection_json, graphs_of
 
+    check_graph("to_json", g)
     text = collection_json(name, graphs_of(g, name))
     if path is not None:
         _write(path, text)
@@ -84,13 +86,15 @@ def node_data(g: Any, *, name: str = "model", findings: Iterable[Fault] | None =
     >>> data["weight bytes"]["model"]["results"]
     {'p_fc_weight': {'value': 48}, 'p_fc_bias': {'value': 12}}
     """
+    from fastexport._arguments import check_graph, findings_of
     from fastexport._node_facts import graph_of
     from fastexport.model_explorer._node_data import data_of
 
+    check_graph("node_data", g)
     if findings is None:
         verify = getattr(g, "verify", None)
         findings = verify(all=True, weights=False) if verify is not None and _is_program(g) else ()
-    return data_of(graph_of(g), name, list(findings))
+    return data_of(graph_of(g), name, findings_of(findings))
 
 
 def save_node_data(
