@@ -550,6 +550,7 @@ def test_options_that_can_not_be():
         ({"chunksize": "a"}, TypeError),
         ({"pending": 1.5}, TypeError),
         ({"map": 3}, TypeError),
+        ({"progress": 3}, TypeError),
         ({"pending": 0}, ValueError),
         ({"on_error": "ignore"}, ValueError),
     ):

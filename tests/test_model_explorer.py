@@ -1,5 +1,6 @@
 """Model Explorer: what its JSON says of every sample, its own server with our adapter, and the page in a browser."""
 
+import io
 import json
 import operator
 import os
@@ -146,6 +147,23 @@ def test_subgraphs_however_deep():
     for walk in (model_explorer.to_json, model_explorer.node_data):
         with pytest.raises(RecursionError, match="own subgraphs"):
             walk(g)
+
+
+def test_arguments_have_their_names_whoever_has_the_program():
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.topk(x, 2)[0]
+
+    program = torch.export.export(Model(), (torch.ones(4, 6),))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    for each in (program, fastexport.from_export(program), fastexport.load(file.getvalue())):
+        told = attributes(by_id(graphs_of(each)[0])["topk"])
+        assert (told["self"], told["k"]) == ("x", "2")
+        if each is not program:
+            assert ">k<" in each.graph.node("topk")._repr_mimebundle_()["text/html"]
 
 
 def test_a_call_with_several_results_tells_all_of_them():

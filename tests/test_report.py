@@ -395,6 +395,36 @@ class Shown:
         )
 
 
+def test_getitems_tell_their_places(opened):
+    g = Graph()
+    split = g.call_function(divmod, (g.placeholder("x"), 2))
+    places = [0, 1, "key", slice(0, 2), -1]
+    g.output(tuple(g.call_function(operator.getitem, (split, place)) for place in places))
+    titles = opened(g).titles()
+    assert [title for title in titles if title.startswith("getitem")] == [
+        "getitem [0]",
+        "getitem [1]",
+        "getitem",
+        "getitem",
+        "getitem [-1]",
+    ]
+
+
+def test_titles_of_opened_runs(opened):
+    g = Graph()
+    value = g.placeholder("x")
+    for i in range(1000):
+        value = g.call_function(operator.pos if i % 7 else operator.neg, (value,))
+    g.output(value)
+    shown = opened(g)
+    run = next(item for item in levels_of(g).root.items if item.kind == "block")
+    shown.click(f"7 nodes × {run.count}", times=2)
+    found = shown.run(
+        "return page.views[0].layout.boxes.map(({ item }) => item).filter((i) => i.members.length > 1).map(openTitleOf)"
+    )
+    assert found == [run.level.path] == ["neg..pos_5"]
+
+
 def test_open_and_close(opened):
     shown = opened(small())
     assert shown.titles() == ["x", "neg", "Block × 3", "head", "output"]

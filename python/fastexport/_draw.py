@@ -39,7 +39,8 @@ def draw(
         module: the path of the module to draw, as ``fastexport show --tree`` tells it; None: everything. A subgraph
             is drawn by its name, ``true_graph_0``, or with the node that runs it, ``cond/true_graph_0``, and a module
             in it by ``cond/true_graph_0/layers.0``.
-        max_items: how many items a level may hold before it is cut into runs, which can be opened like modules.
+        max_items: how many calls and modules a level may hold before it is cut into runs, which can be opened like
+            modules; all inputs and outputs are shown.
         engine: "own", or "graphviz", which takes the extra ``fastexport[draw]`` and draws at most 400 boxes.
         timeout: seconds after which Graphviz is stopped; ``math.inf``: never.
 

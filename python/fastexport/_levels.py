@@ -266,7 +266,7 @@ def levels_of(g: Any, *, fold: bool = True, max_items: int = 150, module: str | 
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or one of torch's.
         fold: whether modules in a row that look the same become one block.
-        max_items: how many items a level may hold before it is cut into runs.
+        max_items: how many items a level may hold, without inputs and outputs, before it is cut into runs.
         module: a path that gets a level even when it is that of a single call, or of a module that only holds others.
 
     Raises:

@@ -21,6 +21,7 @@ __all__ = [
     "NodeFacts",
     "Result",
     "Weight",
+    "argument_names",
     "class_name",
     "first_value",
     "graph_of",
@@ -353,6 +354,15 @@ def target_text(target: Any) -> str:
     except Exception:  # a user's object, which may do anything
         text = type(target).__name__
     return text.removeprefix("torch.ops.")
+
+
+def argument_names(target: Any) -> list[str]:
+    """The names of what an operator takes, by its schema; none where that is not known."""
+    try:
+        schema = _core.operator_schema(target if isinstance(target, str) else target_text(target))
+    except Exception:  # of a name that no operator can have
+        return []
+    return [name for name, *_ in schema[0]] if schema else []
 
 
 def class_name(kind: Any) -> str:

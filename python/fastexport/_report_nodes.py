@@ -12,9 +12,9 @@ from typing import Any
 from fastexport import _core
 from fastexport._diff import _describe
 from fastexport._graph import Graph
-from fastexport._node_facts import _VALUES, first_value
+from fastexport._node_facts import _VALUES, argument_names, first_value
 from fastexport._placing import visible
-from fastexport._views import _argument_names, _target, text_of, value_text
+from fastexport._views import _target, text_of, value_text
 
 _MOST_TEXT = 2000  # characters of an argument or of meta
 _MOST_ITEMS = 200  # of a list that is not of nodes alone
@@ -118,7 +118,7 @@ class NodeTable:
         target = node.target
         known = self._targets.get(id(target))
         if known is None:
-            known = self._targets[id(target)] = self._texts.name(_target(node)), _argument_names(node), target
+            known = self._targets[id(target)] = self._texts.name(_target(node)), argument_names(target), target
         return known[:2]
 
     def _told_by_meta(self, node: Any) -> tuple[int, int, int, int]:

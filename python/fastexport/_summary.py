@@ -41,7 +41,7 @@ def facts(program: ExportedProgram) -> Iterator[tuple[str, str]]:
         yield "ranges", _cut(f"{key}: {value}" for key, value in ranges.items())
     warnings = len(program.faults)
     if warnings:
-        yield "noted", f"{plural(warnings, 'warning')}: see .faults"
+        yield "noted", f"{plural(warnings, 'warning')}: .faults and `fastexport check` tell which"
 
 
 def nodes_line(graph: Graph) -> str:

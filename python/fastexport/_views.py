@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._errors import FastExportError, Fault
 from fastexport._html import Page, badge, code, dim, escape, marked, shortened
+from fastexport._node_facts import argument_names
 from fastexport._notebook import options
 from fastexport._summary import plural, size_text
 from fastexport._tables import Column, Rows, Table
@@ -280,7 +281,7 @@ def _last_frame(trace: str) -> str:
 
 
 def _write_arguments(page: Page, node: Node) -> None:
-    names = _argument_names(node)
+    names = argument_names(node.target)
     pairs = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(node.args)]
     pairs += [(str(key), value) for key, value in node.kwargs.items()]
     if page.section("Arguments", str(len(pairs)), is_open=True, share=0.5):
@@ -292,17 +293,6 @@ def _write_arguments(page: Page, node: Node) -> None:
 
 def _operand_value(value: Any) -> str:
     return value_text(value.meta.get("val")) if isinstance(value, _core.Node) else ""
-
-
-def _argument_names(node: Node) -> list[str]:
-    from fastexport._operators import Operator
-
-    if not isinstance(node.target, Operator):
-        return []
-    try:
-        return [name for name, *_ in node.target.arguments]
-    except LookupError:
-        return []
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ def map_many(
 
     Raises:
         ValueError: executor and map are both given, or a number is below 1.
-        TypeError: executor has no submit, or map gives what is none of the results.
+        TypeError: an argument is none of these, or map gives what is none of the results.
         RuntimeError: map gives more results than there are items, or fewer; or function raises StopIteration, which
             would end the iteration as if all was done.
 
@@ -450,6 +450,9 @@ def _mapped(
     progress: Any,
 ) -> Iterator[_R]:
     """`map_many`; unsent makes the result of an item that can't be pickled where the engine pickles."""
+    if not callable(function) or not isinstance(items, Iterable):
+        wrong = items if callable(function) else function
+        raise TypeError(f"a function and an iterable of items are wanted, not {wrong!r}")
     if executor is not None and map is not None:
         raise ValueError("give an executor or a map, not both")
     if executor is not None and not callable(getattr(executor, "submit", None)):
@@ -544,9 +547,11 @@ def _call(
 
 
 def _reporter(progress: Any) -> Callable[[int, int | None, Any], object] | None:
-    if progress is None or not hasattr(progress, "update"):
-        return progress
-    return lambda done, total, result: progress.update(1)
+    if callable(getattr(progress, "update", None)):
+        return lambda done, total, result: progress.update(1)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is called, or has a method update, as tqdm's; {progress!r} is neither")
+    return progress
 
 
 class _Counted:

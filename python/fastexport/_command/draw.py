@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--module", metavar="PATH", help="draw this module, or subgraph, only")
     parser.add_argument("--no-fold", action="store_true", help="draw each of the modules that look the same")
     parser.add_argument(
-        "--max-items", metavar="N", type=int, default=150, help="cut levels with more items into runs (default: 150)"
+        "--max-items", metavar="N", type=int, default=150, help="cut levels of more calls and modules into runs (150)"
     )
     parser.add_argument("--graphviz", action="store_true", help="draw with Graphviz, by pygraphviz")
     parser.add_argument(

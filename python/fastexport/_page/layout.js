@@ -39,8 +39,14 @@ function cutTo(text, style, width) {
 function titleOf(item) {
   if (item.kind === "block") return `${item.type || `${item.size / item.members.length} nodes`} × ${item.members.length}`;
   if (item.kind === "run") return `${item.size} nodes`;
-  if (item.kind === "node") return item.module ? item.module[0] : shortName(item.type);
+  if (item.kind === "node") return item.module ? item.module[0] : shortName(item.type) + placeOf(item);
   return item.name;
+}
+
+// Which of several results a getitem takes.
+function placeOf(item) {
+  const place = item.type === "operator.getitem" ? pairsOf(item.node.args)[1] : null;
+  return place && /^-?\d+$/.test(place[1]) ? ` [${place[1]}]` : "";
 }
 
 // How the members of a block stand to each other.
@@ -51,7 +57,8 @@ function rowOf(item) {
 // The title over what is in an opened box.
 function openTitleOf(item) {
   let text = titleOf(item);
-  if (item.kind === "block") text = innerOf(item).path.split(".").slice(-2).join(".");
+  if (item.kind === "block" && item.type) text = innerOf(item).path.split(".").slice(-2).join(".");
+  else if (item.kind === "block") text = innerOf(item).path;
   else if (item.kind === "module" && item.type) text = `${item.name}: ${item.type}`;
   return cutTo(text.replace(/\s+/g, " "), "name", 1.5 * WIDEST);
 }

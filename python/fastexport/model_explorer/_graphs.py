@@ -13,6 +13,7 @@ from fastexport import _core
 from fastexport._graph import Graph
 from fastexport._node_facts import (
     ModulePaths,
+    argument_names,
     class_name,
     graph_of,
     parts_of,
@@ -93,11 +94,7 @@ class _Told:
 
     def target(self, target: Any) -> tuple[str, tuple[str, ...]]:
         """What nodes call, and the names of its arguments where its schema is known."""
-        try:
-            names = tuple(quoted(argument[0]) for argument in target.arguments)
-        except Exception:  # a function of Python's or a user's, or an operator without a schema
-            names = ()
-        return quoted(target_text(target)), names
+        return quoted(target_text(target)), tuple(map(quoted, argument_names(target)))
 
     def space(self, stack: str | None, node: Any) -> str:
         """The module of a node."""
