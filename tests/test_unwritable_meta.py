@@ -3,6 +3,7 @@
 import pytest
 
 import fastexport
+from fastexport import TensorMeta
 
 PATH = "tests/data/pt2/samples/current/linear.pt2"
 
@@ -26,4 +27,21 @@ def test_the_node_is_told(key, value, code, tmp_path):
     for verify in (True, False):
         with pytest.raises(fastexport.VerifyError, match=f"{code} node relu"):
             program.save(tmp_path / "new.pt2", verify=verify)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "value", [5, True, 1.5, (1, 2), [TensorMeta("float32", (2,))], (TensorMeta("float32", (2,)),) * 2]
+)
+def test_values_of_another_kind(value, tmp_path):
+    """An operator that returns one tensor gives no number and no list."""
+    program = fastexport.load(PATH)
+    program.graph.node("linear").meta["val"] = value
+    (fault,) = program.verify(all=True)
+    assert (fault.code, fault.node) == (
+        "FX305",
+        "linear",
+    ) and "no tensor, which 'torch.ops.aten.linear" in fault.message
+    with pytest.raises(fastexport.VerifyError, match="FX305.*node linear"):
+        program.save(tmp_path / "new.pt2")
     assert not list(tmp_path.iterdir())

@@ -104,7 +104,7 @@ def test_wrong_values_are_told_by_the_argument(name):
             continue  # as it may be: torch would be imported
         try:
             OPTIONS[name](wrong)
-        except (TypeError, ValueError, KeyError, fastexport.FastExportError) as error:
+        except (TypeError, ValueError, KeyError, FileNotFoundError, fastexport.FastExportError) as error:
             refused += 1
             assert not INNER.search(str(error)), f"{wrong!r}: {error}"
     assert refused

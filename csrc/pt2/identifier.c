@@ -73,25 +73,17 @@ bool pt2_is_keyword(const char *name, size_t len)
     return IS_ONE_OF(name, len, keywords);
 }
 
-static bool is_number(const char *text, size_t len)
+const char *pt2_path_fault(const char *path, size_t len)
 {
+    if (!len)
+        return "is empty";
     for (size_t i = 0; i < len; i++) {
-        if (!is_digit(text[i]))
-            return false;
+        if ((unsigned char)path[i] < 0x20 || path[i] == 0x7f || strchr("\"'`\\", path[i]))
+            return "has a quote, a backslash or a control character, with which it could break out of torch's code";
+        if (path[i] == '.' && (!i || i + 1 == len || path[i + 1] == '.'))
+            return "has an empty part";
     }
-    return len > 0;
-}
-
-bool pt2_is_fqn(const char *name, size_t len)
-{
-    for (size_t i = 0; len && i <= len;) {
-        const char *dot = memchr(name + i, '.', len - i);
-        size_t part = dot ? (size_t)(dot - name) - i : len - i;
-        if (!pt2_is_identifier(name + i, part) && !is_number(name + i, part))
-            return false;
-        i += part + 1;
-    }
-    return true;
+    return NULL;
 }
 
 const char *pt2_name_fault(const char *name, size_t len)

@@ -248,16 +248,6 @@ static int check_call(signature_reader *s, yyjson_val *call, bool whole, const p
     return check_spec(s, pt2_field(call, "out_spec"), out, false, PT2_KEY(path, "out_spec"));
 }
 
-/* A module called again has @1, @2 ... after its name. */
-static bool is_module_name(const char *text, size_t len)
-{
-    size_t end = len;
-
-    while (end && text[end - 1] >= '0' && text[end - 1] <= '9')
-        end--;
-    return pt2_is_fqn(text, end && end < len && text[end - 1] == '@' ? end - 1 : len);
-}
-
 static int check_calls(signature_reader *s, yyjson_val *calls)
 {
     const pt2_path *path = PT2_KEY(s->path, "module_call_graph");
@@ -272,7 +262,7 @@ static int check_calls(signature_reader *s, yyjson_val *calls)
         yyjson_val *fqn = pt2_field(v, "fqn"), *call = pt2_field(v, "signature");
         if (i == 0 && unsafe_yyjson_get_len(fqn))
             fail(s, PT2_KEY(entry, "fqn"), "the first entry is the program's own, its name must be empty, not", fqn);
-        else if (!is_module_name(unsafe_yyjson_get_str(fqn), unsafe_yyjson_get_len(fqn)))
+        else if (i && pt2_path_fault(unsafe_yyjson_get_str(fqn), unsafe_yyjson_get_len(fqn)))
             pt2_warn(s->g->reader->report, PT2_SIGNATURE, NULL, PT2_KEY(entry, "fqn"), "odd name of a module: '%s'",
                      PT2_SHOWN_JSON(fqn));
         if (i == 0 && !call)

@@ -14,8 +14,9 @@
 /* A Python identifier: letters, digits and _, no digit first. Bytes of well-formed UTF-8 beyond ASCII count as letters. */
 bool pt2_is_identifier(const char *name, size_t len);
 bool pt2_is_keyword(const char *name, size_t len); /* if, None, True ... */
-/* Identifiers joined by dots; a part may also be digits (a child of a Sequential). "" is the root module. */
-bool pt2_is_fqn(const char *name, size_t len);
+/* Why torch must not write the path of a weight or module into code, as self.a.b or getattr(self, "a-b"), where no sign is
+ * escaped. NULL: nothing is wrong with it. */
+const char *pt2_path_fault(const char *path, size_t len);
 /* Why torch must not write this name into code: what is wrong with the name of an input or node, or of a subgraph (which
  * becomes an attribute of a torch.nn.Module). NULL: nothing. */
 const char *pt2_name_fault(const char *name, size_t len);

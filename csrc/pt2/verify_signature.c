@@ -128,21 +128,6 @@ static void check_kind(checker *c, const fe_spec *spec)
                    inputs[spec->kind].what, object ? "a custom object" : "a tensor");
 }
 
-/* Why a name can't be that of a weight: torch writes it into code, as self.a.b or getattr(self, "a-b"), where no sign is
- * escaped. NULL: it can. */
-static const char *fqn_fault(const char *name, size_t len)
-{
-    if (!len)
-        return "is empty";
-    for (size_t i = 0; i < len; i++) {
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || strchr("\"'`\\", name[i]))
-            return "has a quote, a backslash or a control character, with which it could break out of torch's code";
-        if (name[i] == '.' && (!i || i + 1 == len || name[i + 1] == '.'))
-            return "has an empty part";
-    }
-    return NULL;
-}
-
 /* Which names may stand for what: names of parameters and buffers become attributes of modules. */
 static int check_target(checker *c, const fe_spec *spec)
 {
@@ -157,13 +142,10 @@ static int check_target(checker *c, const fe_spec *spec)
                    inputs[spec->kind].what);
         return 0;
     }
-    const char *fault = fqn_fault(spec->target->data, spec->target->len);
+    const char *fault = pt2_path_fault(spec->target->data, spec->target->len);
     if (fault)
         spec_fault(c, PT2_ERROR, spec, true, true, "the name '%.300s' %s; a name looks like layers.0.weight",
                    PT2_SHOWN(spec->target), fault);
-    else if (c->v->strict && !pt2_is_fqn(spec->target->data, spec->target->len))
-        spec_fault(c, PT2_WARNING, spec, true, true, "odd name: '%.300s' can't be written as attributes of a module",
-                   PT2_SHOWN(spec->target));
     if (!table)
         return 0;
     fe_string *t = pt2_verify_intern(c->v, table, spec->target->data, spec->target->len);

@@ -456,6 +456,21 @@ static void check_missing(pt2_verifier *v, const pt2_scope *s, uint32_t id)
                     name);
 }
 
+/* A value that its owner has set: is it of the kind that the operator gives? */
+static void check_given(pt2_verifier *v, const pt2_scope *s, uint32_t id, const pt2_node_value *value)
+{
+    const fe_node *n = &s->core->nodes[id];
+    const pt2_callee_facts *f = n->op == FE_OP_CALL_FUNCTION ? &s->callees[n->target] : NULL;
+    const char *name = s->core->details[id].name ? s->core->details[id].name->data : "";
+
+    if (f && f->has_schema && fe_operator_returns_one_tensor(f->op) && (value->list || value->kind != PT2_VALUE_TENSOR))
+        pt2_verify_node(
+            v, s, PT2_VALUE, PT2_ERROR, id, NULL,
+            "the meta['val'] of '%.200s' is no tensor, which '%.200s' returns; set it to a TensorMeta, or run "
+            "the pass refresh_fake_tensors",
+            name, f->text);
+}
+
 static int check_node(pt2_verifier *v, const pt2_scope *s, uint32_t id)
 {
     checked_value c = {.v = v, .scope = s, .id = id};
@@ -466,6 +481,8 @@ static int check_node(pt2_verifier *v, const pt2_scope *s, uint32_t id)
         return -1;
     c.of_document = !value.given;
     c.is_input = s->core->nodes[id].op == FE_OP_PLACEHOLDER;
+    if (value.given && (value.list || value.json))
+        check_given(v, s, id, &value);
     if (value.list)
         result = check_list(&c, value.list, 1);
     else if (value.json)

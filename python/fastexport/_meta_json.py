@@ -213,7 +213,7 @@ def module_item(key: Any, path: Any, kind: str) -> str:
         ValueError: it would be read as something else.
     """
     item = f"{key},{path},{kind}"
-    if _BETWEEN_ITEMS in item or "[" in item or "(" in item or item.count(",") != 2:
+    if item.count(",") != 2 or any(sign in item for sign in ";()[]"):
         _check_item(item, split_module, (f"{key}", (f"{path}", kind)))
     return item
 
@@ -274,6 +274,17 @@ _ENCODERS: dict[str, Callable[[Any], str]] = {
 }
 
 
+# What an entry has to be.
+FORMS = {
+    "stack_trace": "a str",
+    "nn_module_stack": "a dict whose values are tuples (path, class), without commas and semicolons in their names",
+    "source_fn_stack": "a list of tuples (name, function), without commas and semicolons in their names",
+    "torch_fn": "a tuple of two str without semicolons",
+    "custom": "what JSON can say",
+    "from_node": "a list of NodeSource, or None",
+}
+
+
 def metadata_json(meta: Mapping[Any, Any]) -> str:
     """The JSON text of a node's metadata: an object of strings. What torch does not write is left out, as ``val`` is.
 
@@ -299,8 +310,11 @@ def metadata_json(meta: Mapping[Any, Any]) -> str:
                 strings[key] = encode(value)
             except MemoryError:
                 raise
-            except Exception as error:
+            except ValueError as error:
                 raise ValueError(f"meta[{key!r}] can't be written to a .pt2 file: {error}") from error
+            except Exception as error:  # it has another form, and encoding stumbles over it
+                form = FORMS[key]
+                raise ValueError(f"meta[{key!r}] can't be written to a .pt2 file: it has to be {form}") from error
     for key, value in meta.items():
         if key not in _ENCODERS and isinstance(key, str) and isinstance(value, MetadataText):
             strings[key] = value

@@ -108,7 +108,7 @@ def _expand_url(url: str, suffix: str) -> Iterator[str]:
     """The files that a URL names, each by one of the same chain: `simplecache::` before it, `::x.zip` behind it."""
     fs, path = import_fsspec(url).core.url_to_fs(url)
     if any(char in path for char in "*?["):
-        found = sorted(fs.glob(path))
+        found = sorted(name for name, facts in fs.glob(path, detail=True).items() if facts["type"] != "directory")
     elif not url.endswith(suffix) and fs.isdir(path):
         found = sorted(name for name in fs.find(path) if name.endswith(suffix))
     else:

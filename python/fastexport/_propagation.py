@@ -135,7 +135,7 @@ def _propagate(
         of_program = own is not g and hasattr(g, "graph_signature")
         graph, values = own, _program_inputs(g, args) if of_program else args
         keep_symbols = keep_symbols and graph._file_version is not None and not _are_fake(values)
-        is_rebuilt = keep_symbols and of_program and _has_symbols(graph)
+        is_rebuilt = keep_symbols and of_program and (bool(g.range_constraints) or _has_symbols(graph))
         if values is None:
             values = [_told(node, with_symbols=is_rebuilt) for node in graph.nodes if node.op == "placeholder"]
         if is_rebuilt:

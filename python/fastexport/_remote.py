@@ -88,7 +88,8 @@ def _words(error: BaseException, place: str) -> str:
     if isinstance(status, int) and isinstance(message, str):  # of aiohttp, an answer of a server
         return f"{message} ({status})".lstrip()
     text = " ".join(str(error).splitlines()).removeprefix(place).lstrip(": ")
-    return "" if f"/{place}".endswith("/" + text.strip("'\"").lstrip("/")) else text
+    path = "/" + text.strip("'\"").lstrip("/")
+    return "" if any(f"/{link}".endswith(path) for link in (place, *place.split("::"))) else text
 
 
 # ---- files read by ranges ----

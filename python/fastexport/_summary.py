@@ -72,7 +72,7 @@ def weights_line(program: ExportedProgram) -> str:
 
     totals = Totals(weights_of(program))
     sizes = ", ".join(f"{size_text(size)} {name}" for name, size in totals.dtypes.items()) or "0 bytes"
-    return f"{names}; {sizes}{', shared memory counted once' if totals.shared else ''}"
+    return f"{names}; {sizes}{', shared memory counted once' if totals.is_shared else ''}"
 
 
 def plural(count: int, what: str) -> str:

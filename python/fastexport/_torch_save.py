@@ -24,7 +24,7 @@ from fastexport import _core, _torch_export, _torch_serializer
 from fastexport._collecting import no_collection
 from fastexport._dialect import fault, shown
 from fastexport._errors import FormatError
-from fastexport._meta_json import function_item, function_names, module_item
+from fastexport._meta_json import FORMS, function_item, function_names, module_item
 from fastexport._save import DEFAULT_PROTOCOL, MARKERS, Source, check_names, encoded_extras, write_parts
 from fastexport._tensors import check_storage
 
@@ -368,16 +368,6 @@ def _number(value: float) -> str:
 # ---- metadata --------------------------------------------------------------------------------------------------------
 
 
-_FORMS = {
-    "stack_trace": "a str",
-    "nn_module_stack": "a dict whose values are tuples (path, class), without commas and semicolons in their names",
-    "source_fn_stack": "a list of tuples (name, function), without commas and semicolons in their names",
-    "torch_fn": "a tuple of two str without semicolons",
-    "custom": "what JSON can say",
-    "from_node": "a list of torch.fx.traceback.NodeSource, or None",
-}
-
-
 class _Metadata:
     """The metadata of nodes as JSON: an object of strings. What nodes share has its text made once.
 
@@ -403,7 +393,7 @@ class _Metadata:
 
     def _reason(self, meta: Mapping[Any, Any], error: Exception) -> ValueError:
         """Which entry can't be written, by writing each alone."""
-        for key, form in _FORMS.items():
+        for key, form in FORMS.items():
             try:
                 self._texts({key: meta[key]} if key in meta else {})
             except Exception as reason:

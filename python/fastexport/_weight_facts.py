@@ -132,6 +132,7 @@ class Totals:
     Attributes:
         names: kind -> how many names, those that share memory included; what is no tensor is a constant.
         shared: how many names stand in memory of those before them.
+        is_shared: whether any do, also in part.
         elements, nbytes: kind -> of the tensors.
         dtypes: dtype -> bytes of the tensors.
     """
@@ -139,6 +140,7 @@ class Totals:
     def __init__(self, weights: Iterable[WeightFacts]) -> None:
         self.names: Counter[str] = Counter()
         self.shared = 0
+        self.is_shared = False
         self.elements: Counter[str] = Counter()
         self.nbytes: Counter[str] = Counter()
         self.dtypes: Counter[str] = Counter()
@@ -149,6 +151,7 @@ class Totals:
             if weight.dtype is None or weight.place is None:
                 continue
             added = memory.add(weight.place)
+            self.is_shared |= added != weight.place.used
             if added is None:
                 self.shared += 1
                 continue

@@ -89,6 +89,8 @@ class Memory:
 
     def add(self, place: Place) -> int | None:
         """How many bytes a tensor adds to what those before it take; None: it stands in their memory alone."""
+        if not place.used:
+            return 0
         ranges = self._storages.get(place.storage)
         if ranges is None:
             ranges = self._storages[place.storage] = _Ranges()
@@ -118,7 +120,7 @@ class _Ranges:
         self._used += place.used
         self._cover(place.start, place.end)
         added = min(self._used, self._covered) - before
-        return added if added or not place.used else None
+        return added or None
 
     def _cover(self, start: int, end: int) -> None:
         first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)

@@ -35,27 +35,27 @@ static void test_names(void)
 {
     static const struct {
         const char *name;
-        bool identifier, fqn, node, subgraph;
+        bool identifier, path, node, subgraph;
     } rows[] = {
         {"x", true, true, true, true},
         {"arg0_1", true, true, true, true},
         {"\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87", true, true, true, true},
         {"true_graph_0", true, true, true, true},
-        {"", false, true, false, false},
-        {"1x", false, false, false, false},
+        {"", false, false, false, false},
+        {"1x", false, true, false, false},
         {"0", false, true, false, false},
-        {"x y", false, false, false, false},
+        {"x y", false, true, false, false},
         {"x\n", false, false, false, false},
         {"x=__import__('os').mkdir('RAN_CODE')", false, false, false, false},
         {"a\xc2\xa0"
          "b",
-         false, false, false, false}, /* a blank that does not look so */
+         false, true, false, false}, /* a blank that does not look so */
         {"a\xe2\x80\xae"
          "b",
-         false, false, false, false},                 /* turns text round */
-        {"a\xff", false, false, false, false},        /* no UTF-8 */
-        {"\xed\xa0\x80", false, false, false, false}, /* a surrogate */
-        {"\xef\xbc\x88", false, false, false, false}, /* a wide bracket */
+         false, true, false, false},                 /* turns text round */
+        {"a\xff", false, true, false, false},        /* no UTF-8 */
+        {"\xed\xa0\x80", false, true, false, false}, /* a surrogate */
+        {"\xef\xbc\x88", false, true, false, false}, /* a wide bracket */
         {"a.b", false, true, false, false},
         {"layers.0.fc", false, true, false, false},
         {"a..b", false, false, false, false},
@@ -75,7 +75,7 @@ static void test_names(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *name = rows[i].name;
         size_t len = strlen(name);
-        bool right = pt2_is_identifier(name, len) == rows[i].identifier && pt2_is_fqn(name, len) == rows[i].fqn &&
+        bool right = pt2_is_identifier(name, len) == rows[i].identifier && !pt2_path_fault(name, len) == rows[i].path &&
                      !pt2_name_fault(name, len) == rows[i].node &&
                      !pt2_subgraph_name_fault(name, len) == rows[i].subgraph;
         if (!right)
