@@ -8,6 +8,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp
+from torch.utils import _pytree as pytree
 
 import fastexport
 
@@ -184,11 +185,16 @@ def forget(graph, keys):
         forget(sub, keys)
 
 
-# With real tensors one branch of a condition is run, with fake ones the body of a loop alone.
-LEFT = {"shapes": {"false_graph_0"}, "fake": {"while_loop_cond_graph_0"}}
+class Scan(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.higher_order.scan(lambda c, y: (c + y, c * y), [x[0]], [x], ())
 
 
-@pytest.mark.parametrize(("model", "below"), [(Cond, 2), (Loop, 2), (Wrapped, 2)])
+# With real tensors one branch of a condition is run, and what a scan combines by is not gone into.
+LEFT = {"shapes": {"false_graph_0", "scan_combine_graph_0"}, "fake": set()}
+
+
+@pytest.mark.parametrize(("model", "below"), [(Cond, 2), (Loop, 2), (Scan, 1), (Wrapped, 2)])
 @pytest.mark.parametrize("way", LEFT)
 def test_graphs_below_are_gone_into(model, below, way):
     x = torch.ones(3, 3)
@@ -211,6 +217,22 @@ def test_graphs_below_are_gone_into(model, below, way):
                 noted, expected = node.meta["tensor_meta" if way == "shapes" else "val"], told[path][node.name]
                 assert (noted.shape, noted.dtype) == (expected.shape, expected.dtype)
                 assert reason.startswith("noted")
+
+
+@pytest.mark.parametrize("model", [Cond, Loop, Scan, Wrapped])
+def test_graphs_below_in_files(model, tmp_path):
+    path, again, x = tmp_path / "m.pt2", tmp_path / "again.pt2", torch.rand(3, 3)
+    torch.export.save(torch.export.export(model(), (x,)), path)
+    program = fastexport.load(path)
+    inputs = {node: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    forget(program.graph, ("val",))
+    for node, value in inputs.items():  # which nothing else tells
+        node.meta["val"] = value
+    fastexport.refresh_fake_tensors(program)
+    assert not program.verify(all=True)
+    program.save(again)
+    found, expected = torch.export.load(again).module()(x), torch.export.load(path).module()(x)
+    assert all(map(torch.equal, pytree.tree_leaves(found), pytree.tree_leaves(expected)))
 
 
 def test_modules_that_are_called():

@@ -616,3 +616,11 @@ def test_parts_get_names_beside_those_that_are_there():
     assert torch.equal(found.result(x), module(x))
     again = fastexport.split(found.result, lambda node: 1)
     assert list(again.keys) == ["submod_split2_1"] and torch.equal(again.result(x), module(x))
+
+
+def test_keys_of_parts_may_have_dots():
+    module = torch.fx.symbolic_trace(lambda x: (x + 1).relu().neg())
+    for key in (1.5, "a.b"):
+        found = fastexport.split(module, lambda node, key=key: key)
+        name = f"submod_{key}".replace(".", "_")
+        assert found.keys == {name: key} and torch.equal(found.result(torch.ones(2)), module(torch.ones(2)))

@@ -327,7 +327,7 @@ def split(
     Args:
         g: a fastexport Graph, GraphModule or ExportedProgram, or a torch.fx.GraphModule.
         callback: tells, for each node that computes something, which part it goes into: any key; None: it stays. Inputs
-            and attributes stay, too, and are passed to the parts.
+            and attributes stay, too, and are passed to the parts. Dots of a key are ``_`` in the name of its part.
         partition_affix: goes into the names, ``submod_<affix>_<key>``; None: they are ``submod_<key>``, or where one of
             those is taken ``submod_split_<key>``: torch.export calls subgraphs of its own so.
         tuple_return: let each part return a tuple though it has one result only.
@@ -390,7 +390,8 @@ def _named_parts(graph: Graph, groups: Collection[Any], affix: str | None) -> di
     """The keys of parts by the names that the parts get."""
     own = chain(("", "split_"), (f"split{i}_" for i in count(2)))
     for each in own if affix is None else (f"{affix}_",):
-        found = {f"submod_{each}{key}": key for key in groups}
+        # A dot would be that of a path.
+        found = {f"submod_{each}{key}".replace(".", "_"): key for key in groups}
         if affix is not None or not any(_has_name(graph, name) for name in found):
             break
     if len(found) < len(groups):

@@ -77,6 +77,27 @@ class FakeTensors(_Deep, FakeTensorProp):
         super().__init__(module, mode)
         self.mode, self.reached = mode, reached
 
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(n.target, torch._ops.HigherOrderOperator):
+            self._run_what_it_does_not(n, n.target.__name__)
+        return result
+
+    def _run_what_it_does_not(self, n: Node, name: str) -> None:
+        """With fake tensors the condition of a loop, and what a scan combines by, are not run."""
+        if name == "while_loop":
+            condition, _, carried, more = n.args
+            inputs = self.map_nodes_to_values((carried, more), n)
+            given = (*inputs[0], *inputs[1])
+        elif name == "scan":
+            condition, first, scanned, more = n.args
+            inputs = self.map_nodes_to_values((first, scanned, more), n)
+            given = (*inputs[0], *(value[0] for value in inputs[1]), *inputs[2])
+        else:
+            return
+        if isinstance(condition, Node) and isinstance(self.fetch_attr(str(condition.target)), GraphModule):
+            self._below(str(condition.target))(*given)
+
     def _below(self, target: str) -> _Below:
         module: Any = self.fetch_attr(target)
         return _Below(FakeTensors(module, self.mode, self.reached).propagate_dont_convert_inputs)

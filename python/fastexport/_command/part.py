@@ -69,6 +69,8 @@ def _check_value(node: Node) -> None:
         raise ValueError(f"{node.name} has several values: name a node that takes one ({users or 'there is none'})")
     if node.op == "get_attr" and value is None:
         raise ValueError(f"{node.name} is no value, but what another node calls")
+    if node.op in _CALLS and value is None:
+        raise ValueError(f"{node.name} gives no value: it can be neither an input nor an output")
 
 
 def _free_name(name: str, names: set[str]) -> str:
