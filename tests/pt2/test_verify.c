@@ -708,7 +708,10 @@ static void test_values(void)
 
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         world w = open_sample("linear");
-        call(&w, "torch.ops.aten.relu.default", "new", "x", values[i].value);
+        if (values[i].value && strstr(values[i].value, "as_sym"))
+            call(&w, "torch.ops.aten.sym_size.int", "new", "x 0", values[i].value);
+        else
+            call(&w, "torch.ops.aten.relu.default", "new", "x", values[i].value);
         verify(&w, PT2_LENIENT);
         bool right = values[i].text ? find(&w, (pt2_kind)values[i].kind, PT2_ERROR, values[i].text) != NULL
                                     : w.report.count == 0;
@@ -717,6 +720,19 @@ static void test_values(void)
             show(&w);
         }
         CHECK(right);
+        close_world(&w);
+    }
+}
+
+static void test_values_of_another_kind(void)
+{
+    static const char *const values[] = {"{\"as_sym_int\": {\"as_int\": 4}}", "{\"as_list\": [" SMALL ", " SMALL "]}",
+                                         "{\"as_list\": [" SMALL "]}"};
+
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        world w = open_sample("linear");
+        call(&w, "torch.ops.aten.relu.default", "new", "x", values[i]);
+        CHECK_ERROR(&w, PT2_VALUE, "new", NULL, "no tensor, which 'torch.ops.aten.relu.default' returns");
         close_world(&w);
     }
 }
@@ -1050,6 +1066,7 @@ int main(void)
     RUN(test_new_program);
     RUN(test_user_of_nothing);
     RUN(test_values);
+    RUN(test_values_of_another_kind);
     RUN(test_symbols_in_order);
     RUN(test_symbols_of_subgraphs);
     RUN(test_backed_symbols_and_hints);
