@@ -442,8 +442,9 @@ def test_expression_that_an_edit_set(tmp_path, monkeypatch, value):
     monkeypatch.chdir(tmp_path)
     ep = fastexport.load(sample("linear"))
     next(node for node in ep.graph.nodes if node.op == "call_function").meta["val"] = value
-    with pytest.raises(fastexport.VerifyError, match="expression"):
+    with pytest.raises(fastexport.VerifyError) as refused:
         ep.to_torch()
+    assert any("expression" in fault.message for fault in refused.value.faults)
     assert os.listdir(tmp_path) == []
 
 

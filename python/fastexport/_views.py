@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from fastexport import _core
 from fastexport._errors import FastExportError, Fault
 from fastexport._html import Page, badge, code, dim, escape, marked, shortened
-from fastexport._node_facts import argument_names
 from fastexport._notebook import options
 from fastexport._summary import plural, size_text
 from fastexport._tables import Column, Rows, Table
@@ -281,6 +280,8 @@ def _last_frame(trace: str) -> str:
 
 
 def _write_arguments(page: Page, node: Node) -> None:
+    from fastexport._node_facts import argument_names
+
     names = argument_names(node.target)
     pairs = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(node.args)]
     pairs += [(str(key), value) for key, value in node.kwargs.items()]
